@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A TFLite delegate whose ops run as OpenCL kernels: the public names."""
+"""TFLite delegate that runs ops as OpenCL kernels: the public names."""
 
 from delegate.errors import (
     DelegateError,

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An opened device that turns graphs into verdicts and partitions into executors.
+"""Engine: an opened device that turns graphs into verdicts and partitions into executors.
 
-It executes plans. Who makes them is a `Planning`: a child process, whose plans are kept in the
-cache, or this process where the options say that no child is needed.
+It executes plans. A `Planning` makes them: a child process, with a cache, or this process if the
+options say that no child is needed.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from delegate.plan.planners.planner import Planning
 
 _log = logging.getLogger("delegate")
-# Whether children plan at all. Tests whose processes may die switch it off.
+# Whether children plan at all. Tests whose processes may crash disable it.
 is_on = True
 
 
@@ -44,10 +44,10 @@ class Engine:
     """A device and its programs.
 
     Attributes:
-        device: the opened device; its `proven` lacks what is excluded.
+        device: the opened device; its `proven` lacks excluded features.
     Raises:
         NoDeviceError: no device, none that matches, or none that passes its self-test.
-        ProfileError: the device profile is unknown or wrong. PlanError: the plan is not for here.
+        ProfileError: the device profile is unknown or invalid. PlanError: the plan does not apply.
     """
 
     def __init__(
@@ -56,9 +56,9 @@ class Engine:
         planning: Callable[[Options, AnyDevice, float], Planning] | None = None,
         device: AnyDevice | None = None,
     ) -> None:
-        """Open the device, if none is given; nothing is built yet.
+        """Open the device, unless one is given; nothing is built yet.
 
-        `planning`: makes what plans, from the seconds that opening took; None: this process does.
+        `planning`: creates the planner, given the seconds that opening took; None: this process.
         """
         begun = time.perf_counter()
         with progress.phase("device"), progress.share(0, progress.AT_VERDICTS):
@@ -66,12 +66,12 @@ class Engine:
             self.device: AnyDevice = device or open_one(options)
         seconds = time.perf_counter() - begun
         if options.allows_fp16 and not fp16.can_store_fp16(self.device.proven):
-            _log.warning("%s: not proven to store halves: floats stay", self.device.info.name)
+            _log.warning("%s: not proven to store fp16; stays float32", self.device.info.name)
         self._backend = backend_of(self.device)
         if options.plan is not None:
             self._planning: Planning = FilePlanner(options, self.device, options.plan)
         elif planning is None:
-            # Here, as it takes all ops, and a start with a plan takes none: 0.1 s.
+            # Imported lazily: it loads all ops, which a start with a plan does not need: 0.1 s.
             from delegate.plan.planners.planner import Planner
 
             assert isinstance(self.device, Device)
@@ -81,11 +81,11 @@ class Engine:
 
     @property
     def unmeasured(self) -> int:
-        """Count the choices that were not measured."""
+        """The number of choices that were not measured."""
         return self._planning.unmeasured
 
     def write_plan(self, path: str | os.PathLike[str]) -> None:
-        """Write a file with the plans of all that was made until now. Raises: PlanError."""
+        """Write a file with all plans made so far. Raises: PlanError."""
         if not isinstance(self._planning, PlanReader):
             raise PlanError("no child process planned (in_child_first=False): there is no plan")
         write_answers(path, self.device, self._planning.replies)
@@ -96,17 +96,17 @@ class Engine:
         return self.device.is_closed
 
     def close(self) -> None:
-        """Let the device's context go, once all executors were closed."""
+        """Release the device's context; close all executors first."""
         self.device.close()
 
     def target(self, rules: Rules) -> Target:
-        """Return what lowering may know, with a runtime's arithmetic rules."""
+        """Return the description of the device for lowering, with a runtime's arithmetic rules."""
         return target_of(self.device, rules, self._planning.registers())
 
     def verdicts(
         self, graph: Graph, target: Target, exclude_ops: Sequence[str] = ()
     ) -> list[Verdict]:
-        """Return for each node whether it runs here."""
+        """Return for each node whether it is supported here."""
         return self._planning.verdicts(graph, target, exclude_ops)
 
     def executor(
@@ -117,13 +117,13 @@ class Engine:
         region: Region = NO_REGION,
         state: AnyState | None = None,
     ) -> AnyExecutor:
-        """Return a partition ready to run, in the form that measured faster.
+        """Return a partition ready to run, in the fastest dispatch mode.
 
-        `state`: what keeps its kept tensors over runs; no planning touches it: what is measured or
-        compared is given them as all inputs. `region`: of the state, where there is none here.
+        `state`: stores its persistent tensors; planning ignores it, and treats them as ordinary
+        inputs. `region`: of the state, if there is none here.
 
         Raises:
-            Unsupported: a node does not lower. DeviceError, KernelBuildError: it is not made.
+            Unsupported: a node does not lower. DeviceError, KernelBuildError: planning failed.
         """
         region = state.region if state else region
         plan, constants = self._planning.partition(partition, target, batch, region)
@@ -131,33 +131,32 @@ class Engine:
             return self._backend.executor(plan, constants, state)
 
     def state(self, *about: Any, **more: Any) -> AnyState:
-        """Return what keeps values of executors over runs; arguments as PersistentTensors."""
+        """Return storage for persistent tensors; arguments as PersistentTensors."""
         return self._backend.state(*about, **more)
 
     def sibling(self, executor: AnyExecutor) -> AnyExecutor:
-        """Return a second executor of the same plan, with a queue and an arena of its own.
+        """Return another executor of the same plan, with its own queue and arena.
 
-        It has no state: runs that share one come one after the other.
+        It has no state: runs that share a state are sequential.
         """
         return self._backend.executor(executor.plan, executor.constants(), None, True)
 
 
 def open_engine(options: Options, device: AnyDevice | None = None) -> Engine:
-    """Return an engine, for which a child plans where the options say so.
+    """Return an engine; a child plans if the options say so.
 
-    `device`: one that is opened already. Raises: as Engine.
+    `device`: an opened one. Raises: as Engine.
     """
-    options = replace(options, device_profile=options.profile)  # it is read once
+    options = replace(options, device_profile=options.profile)  # read only once
     if options.isolate or (options.in_child_first and is_on):
         return Engine(options, ChildPlanner, device)
     return Engine(options, device=device)
 
 
 def start_early() -> None:
-    """Start the child process of a first start, which imports while the caller does other things.
+    """Start the helper process early, so that it imports modules in the background.
 
-    Nothing is asked of it yet. If this user has used a device before, no child may be needed, and
-    none is started.
+    If this user has used a device before, a child may not be needed, and none is started.
     """
     if is_on and not has_stores():
         helper.begin()

@@ -3,26 +3,26 @@
 
 
 class DelegateError(Exception):
-    """Base of every error this package raises on purpose; its text is one complete sentence."""
+    """Base of all errors that this package raises deliberately; the text is a complete sentence."""
 
 
 class ModelError(DelegateError):
-    """The .tflite file cannot be read; the text names the part that is wrong."""
+    """The .tflite file cannot be read; the text names the invalid part."""
 
 
 class SignatureError(DelegateError):
-    """The model has no signature of this name; the text names those that it has."""
+    """The model has no signature of this name; the text lists those that exist."""
 
 
 class Unsupported(DelegateError):
-    """This node stays on the CPU, as many do; the text names the value and the rule it breaks."""
+    """This node stays on the CPU; the text names the value and the rule it violates."""
 
 
 class KernelBuildError(DelegateError):
-    """A kernel did not build.
+    """A kernel failed to build.
 
     Attributes:
-        file: the .cl file's name; defines: the macros it was built with; log: the driver's words.
+        file: the .cl file's name; defines: the macros it was built with; log: the build log.
     """
 
     def __init__(self, file: str, defines: dict[str, str], log: str) -> None:
@@ -38,7 +38,7 @@ class KernelBuildError(DelegateError):
 
 
 class CacheError(DelegateError):
-    """The cache folder takes no file; the text says which, why, and how to choose another."""
+    """The cache folder is not writable; the text says which, why, and how to choose another."""
 
 
 class ProfileError(DelegateError):
@@ -46,27 +46,27 @@ class ProfileError(DelegateError):
 
 
 class PlanError(DelegateError):
-    """A plan's file cannot be used here; the text says what differs, or what is wrong with it."""
+    """A plan file cannot be used here; the text says what differs, or what is wrong with it."""
 
 
 class DeviceError(DelegateError):
-    """An OpenCL call failed; the text holds the call and the CL status name."""
+    """An OpenCL call failed; the text contains the call and the CL status name."""
 
 
 class NoDeviceError(DeviceError):
-    """No OpenCL device can be used; the text says what was found and what to install."""
+    """No OpenCL device is usable; the text says what exists and what to install."""
 
 
 class TooLarge(DeviceError):
-    """The device works, and what was asked of it is beyond its memory or its limits."""
+    """The device works, but the request exceeds its memory or limits."""
 
 
 class KilledChild(DeviceError):
-    """A child process died of what was asked, or hung in it; the text says how."""
+    """A child process died or hung in the request; the text says how."""
 
 
 class NotRestarted(DeviceError):
-    """The process that executes plans ended too often; the text says how it did last."""
+    """The process that executes plans died too often; the text describes its last death."""
 
 
 class InvalidValue(DelegateError):
@@ -77,5 +77,5 @@ class AbiMismatch(DelegateError):
     """A node handed over by TFLite differs from the parsed file's node of that index."""
 
 
-# For these a partition goes to the CPU, in whole or in part.
+# On these a partition goes to the CPU, in whole or in part.
 REFUSALS = (KilledChild, NotRestarted, TooLarge, Unsupported)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What tools need besides the public names: they may change with each release."""
+"""Internals for tools: may change with each release."""
 
 from delegate.engine import start_early as start_early
 from delegate.errors import AbiMismatch as AbiMismatch

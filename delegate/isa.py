@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a device may do beyond OpenCL C 1.2, one row each: who tries it, and what proves it.
+"""Table of device features beyond OpenCL C 1.2: which devices try them, and their self-tests.
 
-A row's name is in Target.isa where the device's self-test of it passed.
+A feature's name is in Target.isa if the device passed its self-test.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ _ANY = (*_NOT_CPU, *_CPU)
 _X86, _ARM = frozenset({"x86_64", "i686"}), frozenset({"aarch64"})
 ASSEMBLY, INTEGER_DOT_PRODUCT = "assembly", "integer_dot_product"
 LANES16 = "lanes16"
-PARAMS_ARGUMENT = "params_argument"  # a launch's block of params as its kernel's argument
+PARAMS_ARGUMENT = "params_argument"  # a launch's parameter block as a kernel argument
 OWN_BUILTINS = "own_builtins"
-STORED_HALVES = "stored_halves"  # vload_half and vstore_half, which OpenCL C 1.2 has
-FP16 = "fp16"  # arithmetic of halves: cl_khr_fp16
-AMX = "amx"  # each process has to be given the tile registers, see guard/children/process.py
-_EACH_HAS = {"x86_64": "sse2", "i686": "sse2", "aarch64": "asimd"}  # flags of all that can be
+STORED_HALVES = "stored_halves"  # vload_half and vstore_half, which are in OpenCL C 1.2
+FP16 = "fp16"  # fp16 arithmetic: cl_khr_fp16
+AMX = "amx"  # each process must request the tile registers, see guard/children/process.py
+_EACH_HAS = {"x86_64": "sse2", "i686": "sse2", "aarch64": "asimd"}  # flags that all CPUs have
 ORDER_X86, ORDER_ARM, ORDER_PTX = "order_x86", "order_arm", "order_ptx"
 
 
@@ -30,39 +30,39 @@ class Feature:
     """An instruction, a memory order or an extension."""
 
     name: str
-    device_types: tuple[str, ...]  # of the devices that try it; none: only tests use it
+    device_types: tuple[str, ...]  # of the devices that try it; none: only in tests
     group_items: int  # of its self-test
-    # What the compiler must offer: ASSEMBLY, INTEGER_DOT_PRODUCT, FP16, or "": OpenCL C 1.2.
+    # What the compiler must support: ASSEMBLY, INTEGER_DOT_PRODUCT, FP16, or "": OpenCL C 1.2.
     needs: str = ""
-    test: str = ""  # whose self-test in runtime_isa.cl is its own, too; "": its name's
-    # The self-test is not needed where one of these passed.
+    test: str = ""  # the feature whose self-test it shares, in runtime_isa.cl; "": its own
+    # The self-test is skipped if one of these passed.
     proven_by: frozenset[str] = frozenset()
-    # Of a dot product: the macro of dot.clh, and whether both sides are signed bytes.
+    # For a dot product: the macro of dot.clh, and whether both sides are signed bytes.
     macro: str = ""
     takes_int8: bool = False
-    # Whether the device must say, too, that it is accelerated: compilers write it out elsewhere.
+    # Whether the device must also report it as accelerated: compilers may emulate it.
     is_asked: bool = False
-    # The processors that may have it, as platform.machine() names them; none: any.
+    # The processors that may have it, as named by platform.machine(); none: any.
     processors: frozenset[str] = frozenset()
-    flags: tuple[str, ...] = ()  # what Linux calls it in /proc/cpuinfo: any of these
+    flags: tuple[str, ...] = ()  # names in Linux's /proc/cpuinfo: any of these
 
     @property
     def kernel(self) -> str:
-        """Its self-test, in runtime_isa.cl."""
+        """Name of its self-test kernel in runtime_isa.cl."""
         return f"runtime_isa_{self.test or self.name}"
 
     @property
     def is_order(self) -> bool:
-        """Whether it is a memory order between work-groups, for the persistent launch."""
+        """Whether it is a memory order between work-groups, for persistent kernels."""
         return "order" in (self.test, self.name)
 
 
-# What dot products have in common after their names.
+# The common fields of dot products.
 _DOT = (_NOT_CPU, 32, INTEGER_DOT_PRODUCT, "dot")
 
-# In the order of the self-tests. The persistent launch uses one of the orders.
+# In the order of the self-tests. Persistent kernels use one of the orders.
 FEATURES = (
-    # The first: what is tested after it is compiled faster.
+    # First, as it speeds up the compilation of later tests.
     Feature(OWN_BUILTINS, _CPU, 1),
     Feature("avx2", _CPU, 1, ASSEMBLY, processors=_X86, flags=("avx2",)),
     Feature("vnni", _CPU, 1, ASSEMBLY, processors=_X86, flags=("avx512_vnni", "avx_vnni")),
@@ -82,11 +82,11 @@ FEATURES = (
     Feature("emulated_mixed_dot", (), 32, test="dot", macro="DOT_EMULATED"),
     Feature("nearest", _ANY, 32),
     Feature(PARAMS_ARGUMENT, _ANY, 32),
-    # Not on CPUs: llvmpipe orders too little, and passes often all the same.
+    # Not on CPUs: llvmpipe's order is too weak, but often passes the test.
     Feature("order", _NOT_CPU, 1, proven_by=frozenset({ORDER_PTX})),
     Feature(STORED_HALVES, _ANY, 32),
     Feature(FP16, _ANY, 32, FP16),
-    Feature(LANES16, _CPU, 1),  # the last: its self-test limits the process
+    Feature(LANES16, _CPU, 1),  # last: its self-test limits the process
 )
 BY_NAME = {feature.name: feature for feature in FEATURES}
 DOTS = tuple(feature for feature in FEATURES if feature.macro)  # the best first
@@ -94,7 +94,7 @@ ORDERS = frozenset(feature.name for feature in FEATURES if feature.is_order)
 
 
 def tried_on(device_type: str) -> list[str]:
-    """Return the names of what devices of a type try on this machine."""
+    """Return the features that devices of a type try on this machine."""
     processor = platform.machine()
     return [
         feature.name
@@ -105,10 +105,10 @@ def tried_on(device_type: str) -> list[str]:
 
 
 def lacked_by(flags: Collection[str]) -> frozenset[str]:
-    """Return the names of what a processor with such flags has not.
+    """Return the features that a processor with these flags lacks.
 
-    A flag proves nothing. But a self-test without its flag ends two children, and a third one must
-    show that a plain kernel still works.
+    A flag proves nothing. But a self-test without its flag kills two children, and a third one
+    must show that a fallback kernel still works.
     """
     if _EACH_HAS.get(platform.machine(), "") not in flags:  # an emulator may show its host's
         return frozenset()
@@ -116,7 +116,7 @@ def lacked_by(flags: Collection[str]) -> frozenset[str]:
 
 
 def instructions(device_type: str) -> list[str]:
-    """Return the names of the instructions that kernels of such devices have, on any machine."""
+    """Return the instruction sets that kernels for such devices use, on any machine."""
     return [
         feature.name
         for feature in FEATURES
@@ -127,29 +127,29 @@ def instructions(device_type: str) -> list[str]:
 
 
 def portable_on(device_type: str) -> list[str]:
-    """Return the names of what these devices try that OpenCL C 1.2 alone can express."""
+    """Return the features these devices try that need only OpenCL C 1.2."""
     extra = (LANES16, OWN_BUILTINS, STORED_HALVES)
     return [name for name in tried_on(device_type) if not BY_NAME[name].needs and name not in extra]
 
 
 def most_lanes(proven: Collection[str]) -> int:
-    """Return how wide a device's vectors may be in kernels.
+    """Return the maximum vector width of kernels.
 
-    16 lanes only where a self-test showed that the compiler builds them.
+    16 lanes only if a self-test showed that the compiler handles them.
     """
     return 16 if LANES16 in proven else 8
 
 
 def that_need(what: str) -> frozenset[str]:
-    """Return the names of what needs this of the compiler."""
+    """Return the features that need this of the compiler."""
     return frozenset(feature.name for feature in FEATURES if feature.needs == what)
 
 
 def is_one_launch_likely(proven: Collection[str], is_float: bool) -> bool:
-    """Whether launches are expected to be the fastest as one; `is_float`: some input has floats.
+    """Whether one launch is expected to be fastest; `is_float`: some input is float.
 
-    CPUs whose threads can wait for each other are taken to be faster so until it is measured, and
-    NVIDIA's GPUs where numbers are of 8 bits: see benchmarks/first_starts.py.
+    Assumed until measured for CPUs whose threads can wait for each other, and for NVIDIA's GPUs
+    with 8-bit models: see benchmarks/first_starts.py.
     """
     likely = {ORDER_X86, ORDER_ARM} | (set() if is_float else {ORDER_PTX})
     return not likely.isdisjoint(proven)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The frozen records that cross from ops to compiler to runtime.
+"""Frozen records passed from ops to planning: launches, alternatives, programs.
 
 Nothing here touches OpenCL: a launch names a kernel, it does not hold one.
 """
@@ -19,49 +19,49 @@ from delegate.graph.ir import Tensor
 from delegate.graph.packed import BITS, packed_bytes
 
 
-@dataclass(frozen=True, eq=False)  # without slots: the runtime refers to it weakly
+@dataclass(frozen=True, eq=False)  # without slots: weakly referenced at run time
 class Constant:
-    """Bytes the kernels read: packed when they are uploaded, never during a verdict."""
+    """Bytes that kernels read: packed on upload, never during a verdict."""
 
     size_bytes: int
     pack: Callable[[], NDArray[Any]]  # -> exactly size_bytes bytes
 
 
-# What kernels read as macros: ints, or a tensor or constant, which give their byte offset.
+# What kernels read through macros: ints, or tensors and constants, given as byte offsets.
 Params = dict[str, int | Tensor | Constant]
-# What kernels are built with: macros of literals.
+# Build-time macros of kernels, with constant values.
 Defines = dict[str, int | str]
-_TEMPORARY = -2  # an index of no tensor that is in a file or may come into one
+_TEMPORARY = -2  # an index that no tensor of a file has
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Launch:
-    """One kernel run: what it computes is `params`, how it is built is `defines`."""
+    """One kernel launch: `params` are its arguments, `defines` its build-time macros."""
 
     file: str  # stem of the .cl file
     kernel: str  # function in it
     tiles: int  # work-groups; a tile is what one work-group computes
-    group_items: int  # work-items wanted a work-group; the kernel's own limit may lower it
+    group_items: int  # requested work-group size; the kernel's own limit may lower it
     params: Mapping[str, int | Tensor | Constant]
     reads: tuple[Tensor, ...]
     writes: tuple[Tensor, ...]  # the node's outputs and temporaries
     defines: Mapping[str, int | str] = field(default_factory=dict)  # compile-time macros
-    # Whether the ints of `params` are literals and no loads: then no other launch has its program.
+    # Whether the ints of `params` are constants in the source: then no other launch shares it.
     is_specialised: bool = False
 
     @property
     def constants(self) -> tuple[Constant, ...]:
-        """The constants that it reads, each once."""
+        """The distinct constants that it reads."""
         found = (value for value in self.params.values() if isinstance(value, Constant))
         return tuple(dict.fromkeys(found))
 
     @property
     def constant_bytes(self) -> int:
-        """The bytes of these."""
+        """Total size of these."""
         return sum(constant.size_bytes for constant in self.constants)
 
     def fields(self) -> dict[str, str]:
-        """Return the macros of `params`: a load from the field's place, or an int's value."""
+        """Return the macros of `params`: a load of the field, or an int's value."""
         return {
             name.upper(): _literal(value)
             if self.is_specialised and isinstance(value, int)
@@ -70,7 +70,7 @@ class Launch:
         }
 
     def reading(self, others: Mapping[Tensor, Tensor]) -> Launch:
-        """Return the same that reads other tensors in the place of these."""
+        """Return a copy that reads other tensors in place of these."""
         if others.keys().isdisjoint(self.reads):
             return self
         params = {
@@ -81,30 +81,30 @@ class Launch:
         return replace(self, params=params, reads=reads)
 
     def specialised(self) -> Launch:
-        """Return the same with its numbers as literals."""
+        """Return a specialised copy, with its parameters as constants."""
         return replace(self, is_specialised=True)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Requirement:
-    """What a node requires of the values of an input: on others TFLite's kernel fails when it runs.
+    """A condition on an input's values: on others TFLite's kernel fails at run time.
 
-    So does a run of the delegate (delegate/run/requirements.py). Kernels must be safe on any
-    values.
+    So does a run of the delegate (delegate/run/requirements.py). Kernels must be memory-safe for
+    all values.
     """
 
     tensor: Tensor
-    subject: str  # for people: "an index"
-    rule: str  # what is wrong with a value that breaks it: "outside of 5 elements"
+    subject: str  # for messages: "an index"
+    rule: str  # the violation, for messages: "outside of 5 elements"
     least: int | None = None  # None: no limit
-    most: int | tuple[int, ...] | None = None  # a tuple: of each element of the last dimension
+    most: int | tuple[int, ...] | None = None  # a tuple: per element of the last dimension
     excluded: int | None = None
 
     def broken_by(self, values: NDArray[Any]) -> Any:
-        """Return a value that breaks it; None: there is none.
+        """Return a value that violates it; None: there is none.
 
         Shapes:
-            values: the tensor's, or more dimensions before
+            values: the tensor's, optionally with more leading dimensions
         """
         breaks = np.zeros(values.shape, np.bool_)
         if self.least is not None:
@@ -118,58 +118,58 @@ class Requirement:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Alternative:
-    """One way to run a node. Without launches it is a view: the output is the input's bytes."""
+    """One implementation of a node. Without launches it is a view: the output aliases the input."""
 
-    name: str  # for people and for tune: "tiled 4x32", "plain"
+    name: str  # for messages and tuning: "tiled 4x32", "plain"
     launches: tuple[Launch, ...]
-    view: tuple[Tensor, Tensor] | None = None  # (input, output) that share their bytes
-    # (input, output): the first launch copies the one to the other, and no other reads the input.
-    # In place, where nobody needs the input any more, that launch is left out.
+    view: tuple[Tensor, Tensor] | None = None  # (input, output) that share memory
+    # (input, output): the first launch copies input to output, and no other launch reads the input.
+    # If the input is dead afterwards, the launch is omitted and the output is in place.
     copied: tuple[Tensor, Tensor] | None = None
     requirements: tuple[Requirement, ...] = ()  # the same in all alternatives of a node
 
     def specialised(self) -> Alternative:
-        """Return the same with the numbers of every launch as literals."""
+        """Return a copy with every launch specialised."""
         return replace(self, launches=tuple(launch.specialised() for launch in self.launches))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Step:
-    """A node of a program and the alternative it runs as."""
+    """A node of a program and its chosen alternative."""
 
     node_index: int
     op: str
     alternative: Alternative
-    names: tuple[str, ...] = ()  # of all alternatives that the node has, this one included
+    names: tuple[str, ...] = ()  # of all alternatives of the node
 
 
 @dataclass(frozen=True, slots=True)
 class NodeAlternatives:
-    """The alternatives that a node has on a device, and the one that runs."""
+    """The alternatives of a node on a device, and the chosen one."""
 
     node: int  # index in the file, which is TFLite's node index
-    op: str  # TFLite's name, or the delegate's own for a node that a pass made of several
-    names: tuple[str, ...]  # the one expected to be fastest comes first, the plain one last
+    op: str  # TFLite's name, or the delegate's own for a fused node
+    names: tuple[str, ...]  # the one expected to be fastest first, the fallback last
     taken: str
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Program:
-    """All that the runtime needs to run one partition."""
+    """Everything needed to run one partition, before memory is planned."""
 
     steps: tuple[Step, ...]
     inputs: tuple[Tensor, ...]  # copied in before a run
     outputs: tuple[Tensor, ...]  # copied out after it
-    # The last of the outputs, which nobody reads but `Requirement`s.
+    # The trailing outputs, which are read only by `Requirement`s.
     watched: tuple[Tensor, ...] = ()
 
     @property
     def launches(self) -> tuple[Launch, ...]:
-        """Every launch in execution order."""
+        """All launches in execution order."""
         return tuple(launch for step in self.steps for launch in step.alternative.launches)
 
     def roots(self) -> dict[Tensor, Tensor]:
-        """Return, for each tensor that is a view of another one, the tensor whose bytes it has."""
+        """Return, for each view, the tensor whose memory it shares."""
         found: dict[Tensor, Tensor] = {}
         for step in self.steps:
             if step.alternative.view is not None:
@@ -178,37 +178,37 @@ class Program:
         return found
 
     def specialised(self) -> Program:
-        """Return the same with the numbers of every launch as literals."""
+        """Return a copy with every launch specialised."""
         steps = (replace(s, alternative=s.alternative.specialised()) for s in self.steps)
         return replace(self, steps=tuple(steps))
 
 
 def constants_of(launches: Iterable[Launch]) -> tuple[Constant, ...]:
-    """Return the constants that launches read, each once, in the order of the launches."""
+    """Return the distinct constants that launches read, in order."""
     return tuple(dict.fromkeys(constant for each in launches for constant in each.constants))
 
 
 def _literal(value: int) -> str:
-    # In C the least int is no literal: -2147483648 is the negative of a long.
+    # C has no literal for the least int: -2147483648 is the negation of a long.
     return f"({value})" if value > -(2**31) else "(-2147483647 - 1)"
 
 
 def temporary(name: str, shape: tuple[int, ...], dtype: str) -> Tensor:
-    """Return a tensor that lives between the launches of one alternative, and is no file's.
+    """Return a tensor that lives between the launches of one alternative.
 
-    Some launch writes it before others read it. Whoever compares what alternatives give looks at
-    outputs alone, so one may have temporaries that another has not.
+    A launch must write it before others read it. Comparisons of alternatives cover outputs only,
+    so alternatives may have different temporaries.
     """
     return Tensor(_TEMPORARY, name, shape, dtype)
 
 
 def is_temporary(tensor: Tensor) -> bool:
-    """Whether it is of `temporary`."""
+    """Whether it was made by `temporary`."""
     return tensor.index == _TEMPORARY
 
 
 def size_bytes(tensor: Tensor) -> int:
-    """Bytes of a tensor's values, dense.
+    """Return the size of a tensor's values, dense.
 
     Raises:
         TypeError: the dtype has no fixed size (strings).
@@ -219,12 +219,12 @@ def size_bytes(tensor: Tensor) -> int:
 
 
 def is_empty(tensor: Tensor) -> bool:
-    """Whether a tensor of a type of fixed size has no elements."""
+    """Whether a tensor of a fixed-size type has no elements."""
     return 0 in tensor.shape and tensor.dtype not in ("string", "resource", "variant")
 
 
 def storage_type(dtype: str) -> np.dtype[Any]:
-    """Return NumPy's type of what a tensor is stored as: bytes, where several values share one.
+    """Return NumPy's storage type of a tensor: bytes for packed types.
 
     Raises:
         TypeError: the dtype has no fixed size (strings).
@@ -251,7 +251,7 @@ def first_that_runs(
     """Return the first alternative without a reason against it.
 
     Raises:
-        Unsupported: there is none; the last reason, which is the plain one's.
+        Unsupported: there is none; with the last reason, which is the fallback's.
     """
     reason: str | None = None
     for alternative in alternatives:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""class Options: all that OpenCLDelegate and Model can be told, as one frozen record."""
+"""class Options: the options of OpenCLDelegate and Model, as one frozen record."""
 
 from __future__ import annotations
 
@@ -17,60 +17,60 @@ _LISTS = (("exclude_ops", "op names"), ("exclude_isa", "names"), ("passes", "nam
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What OpenCLDelegate and Model can be told; each field is a keyword of theirs.
+    """The options of OpenCLDelegate and Model; each field is a keyword argument of theirs.
 
     Attributes:
-        device: an index of list_devices() or words of a name; None takes the first that works.
+        device: an index of list_devices() or words of a name; None selects the first that works.
         exclude_ops: names of ops to leave to the CPU.
-        min_nodes_per_partition: smaller partitions are left to the CPU; 0 = those that cost more
+        min_nodes_per_partition: smaller partitions stay on the CPU; 0 = those that cost more
             than they save.
         max_delegated_partitions: 0 = no limit.
-        profiling: keep launches apart and take their times.
+        profiling: keep launches separate and time them.
         tune: "off" takes the first alternative of each node, "quick" measures for a few seconds
-            a start, and "full" to the end, with more runs and more ways to launch; what was found
-            is kept on disk.
-        exclude_isa: instructions not to use, of Target.isa; "all" for every one.
-        device_profile: a name of device_profile_names(), a FILE.toml or what was read of one:
-            limits of another device to keep here; a node that would not run there stays on the CPU,
-            with the limit named.
-        own_context: open an OpenCL context of its own. Else all delegates and models of this
-            process share one for each device (and device profile), with the programs built in it.
-        alternative: a name of OpenCLDelegate.alternatives: nodes that have an alternative of this
-            name run it, without measuring. For tests of drivers; None leaves the choice to `tune`.
-        in_child_first: let a child process do first what this process has not seen the driver do;
-            what the child dies of is not used. For processes that may die, False is faster.
-        passes: what may join nodes of a partition, by name ("fuse_pad", "fuse_add", ...); () keeps
-            each node apart. The outputs are the same.
-        precision: "fp32", or "fp16": floats may be halves between the nodes of a partition, and
-            products of halves where the device has cl_khr_fp16. Faster on many GPUs, and the
-            outputs of float models are others; quantised ones stay. What may be beyond the range
-            of halves stays float32, and so does a model whose outputs are. TFLite's own GPU
-            delegate calls the permission `gpu_precision_loss_allowed`.
-        plan: a file that `tflite-opencl plan` wrote: what it says is done, and nothing is measured;
-            one of another device, model, shape or version is refused.
-        isolate: execute plans in a child process of their own, so that a driver that aborts, hangs
-            or lies costs a run and not this process: that run is a DeviceError, and the next one
-            has a new child. After three of them within a minute TFLite's own kernels run what they
-            can, and all else is a DeviceError. State that is kept over runs ends with the child.
-        run_timeout: seconds that a run may take in such a child; 0 = no limit.
+            per start, and "full" measures everything, with more runs and more dispatch modes;
+            results are cached on disk.
+        exclude_isa: instruction sets not to use, of Target.isa; "all" for every one.
+        device_profile: a name of device_profile_names(), a FILE.toml or a parsed profile:
+            limits of another device to enforce; a node that would not run there stays on the CPU,
+            and the reason names the limit.
+        own_context: open a separate OpenCL context. By default all delegates and models of this
+            process share one per device (and device profile), with the programs built in it.
+        alternative: a name of OpenCLDelegate.alternatives: nodes that have such an alternative
+            use it, without measuring. For tests of drivers; None leaves the choice to `tune`.
+        in_child_first: let a child process do first whatever this process has not seen the driver
+            do; what kills the child is not used. False is faster, for processes that may crash.
+        passes: graph rewrites to apply, by name ("fuse_pad", "fuse_add", ...); () keeps each node
+            separate. The outputs are the same.
+        precision: "fp32", or "fp16": store floats as fp16 between the nodes of a partition, and
+            multiply in fp16 if the device has cl_khr_fp16. Faster on many GPUs, but outputs of
+            float models differ; quantised ones do not. Values that may exceed the range of fp16
+            stay float32, as does a model whose outputs overflow. TFLite's own GPU
+            delegate calls this `gpu_precision_loss_allowed`.
+        plan: a file written by `tflite-opencl plan`, which replaces planning and measuring;
+            one of another device, model, shape or version is rejected.
+        isolate: execute plans in a separate child process, so that a driver that aborts or hangs
+            costs a run and not this process: that run is a DeviceError, and the next one
+            has a new child. After three deaths within a minute TFLite's own kernels run what they
+            can, and everything else is a DeviceError. Persistent tensors are lost with the child.
+        run_timeout: time limit in seconds of a run in such a child; 0 = none.
     Raises:
-        TypeError: one string where a list of names is meant.
-        ValueError: a number below 0, `isolate` with `profiling`, or `tune`, `precision` or one of
-            `passes` is not one of its words.
+        TypeError: one string instead of a list of names.
+        ValueError: a number below 0, `isolate` with `profiling`, or an invalid value of `tune`,
+            `precision` or `passes`.
     """
 
     device: str | int | None = None
-    exclude_ops: Iterable[str] = ()  # kept as a tuple
+    exclude_ops: Iterable[str] = ()  # stored as a tuple
     min_nodes_per_partition: int = 0
     max_delegated_partitions: int = 0
     profiling: bool = False
     tune: str = "quick"
-    exclude_isa: Iterable[str] = ()  # kept as a tuple
+    exclude_isa: Iterable[str] = ()  # stored as a tuple
     device_profile: str | DeviceProfile | None = None
     own_context: bool = False
     alternative: str | None = None
     in_child_first: bool = True
-    passes: Iterable[str] = tuple(PASSES)  # kept as a tuple
+    passes: Iterable[str] = tuple(PASSES)  # stored as a tuple
     precision: str = FP32
     plan: str | os.PathLike[str] | None = None
     isolate: bool = False
@@ -81,7 +81,7 @@ class Options:
             given = getattr(self, field)
             if isinstance(given, str):
                 raise TypeError(f"{field} is a list of {meant}: ['{given}']")
-            # A frozen record is set this way only: an iterator could be read once.
+            # The record is frozen; and an iterator could be read only once.
             object.__setattr__(self, field, tuple(given))
         for field in ("min_nodes_per_partition", "max_delegated_partitions", "run_timeout"):
             if getattr(self, field) < 0:
@@ -97,15 +97,15 @@ class Options:
 
     @property
     def allows_fp16(self) -> bool:
-        """Whether floats may be halves."""
+        """Whether floats may be stored as fp16."""
         return self.precision == FP16
 
     @property
     def profile(self) -> DeviceProfile | None:
-        """The limits of `device_profile`; None: only the device's own.
+        """The limits of `device_profile`; None: none beside the device's own.
 
         Raises:
-            ProfileError: the profile is unknown, unreadable or wrong.
+            ProfileError: the profile is unknown, unreadable or invalid.
         """
         given = self.device_profile
         return read_device_profile(given) if isinstance(given, str) else given

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A picture, a .tflite model, the CPU or OpenCL, and what is found: the command, and its classes.
+"""Image classification, detection and segmentation with .tflite models on the CPU or OpenCL.
 
-The public names are imported when they are asked for: the command's start, and the processes that
-decode pictures, must not wait for them.
+Public names are imported lazily: neither the command's start-up nor the decoder processes
+should pay for them.
 """
 
 import importlib

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A run's chain of two delegates, judged picture by picture. It says once why it cannot be."""
+"""Compares a chain of two delegates with the reference kernels; logs once why it cannot."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ log = logging.getLogger("label_image")
 
 
 class ChainJudge(contextlib.ExitStack):
-    """Opens the chain once more when the first picture is judged."""
+    """Opens the chain a second time when the first picture is compared."""
 
     def __init__(self, job: Job, runtime: Runtime, graph: Graph) -> None:
         super().__init__()
@@ -31,7 +31,7 @@ class ChainJudge(contextlib.ExitStack):
     def shares(self, taken: Delegation | None, pixels: NDArray[Any]) -> Sequence[Shares]:
         """Return how far both delegates are from the reference kernels, for each picture.
 
-        () where only one took nodes, or where they cannot be judged. Shapes: (n, h, w, c)
+        () if only one delegate took nodes or nothing can be compared. Shapes: (n, h, w, c)
         """
         if self._is_ended or taken is None or not (taken.others and taken.delegated):
             return ()

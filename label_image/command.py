@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The label_image command: arguments -> run -> report. Nothing else prints or exits."""
+"""The label_image command: arguments -> run -> report. The only module that prints or exits."""
 
 from __future__ import annotations
 
@@ -53,10 +53,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         stack.enter_context(console.logging_to(sys.stdout, sys.stderr, settings.level))
         try:
             return _command(settings, out)
-        except OutputError:  # no line of ours may be written
+        except OutputError:  # stdout and stderr cannot be written
             raise
         except Exception as error:
-            interrupts.check()  # what Ctrl-C broke off may fail in its own way
+            interrupts.check()  # code interrupted by Ctrl-C may raise errors of its own
             return log_error(error, settings.verbose)
 
 
@@ -74,7 +74,7 @@ def _command(settings: Settings, out: TextIO) -> int:
         return SUCCESS
     if settings.scheduler:
         require_distributed()
-        # An extra, which takes half a second to import.
+        # An optional dependency that takes half a second to import.
         from label_image.cluster.spread_pictures import SpreadPictures
 
         prepared = prepare(settings)

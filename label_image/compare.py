@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How far OpenCL's outputs are from the CPU's and TFLite's reference kernels'. It runs nothing."""
+"""Differences between outputs of OpenCL, the CPU and TFLite's reference kernels. Runs nothing."""
 
 from __future__ import annotations
 
@@ -14,38 +14,38 @@ from label_image.path import Outputs
 from tflite_opencl.harness.chain import Shares
 from tflite_opencl.oracle.difference import Difference, difference, judged
 
-# The paths beside OpenCL's: TFLite's own on the CPU, the kernels that judge, and OpenCL with what
-# it leaves to the CPU on the kernels that the judge has for that part, too.
+# Paths besides OpenCL's: TFLite on the CPU, the reference kernels, and OpenCL with its CPU nodes
+# on the same kernels that the reference uses for them.
 CPU, REFERENCE, GPU_JUDGED = "cpu", "reference", "gpu judged"
 NO_REFERENCE = "the reference kernels cannot run this model"
 
 FIRST = 8  # pictures at the start
-_EACH = 101  # then about one in a hundred: a prime, so that each place in a batch has its turn
-MOST = 0.1  # of the time by the clock,
-_MOST_S = 1.0  # or so long, whichever is more
+_EACH = 101  # then about one in a hundred: a prime, so that every position in a batch is sampled
+MOST = 0.1  # of wall-clock time,
+_MOST_S = 1.0  # or this long, whichever is more
 
 
 class Distances(NamedTuple):
-    """How far the paths are apart: of one picture, or the largest of many."""
+    """Differences between the paths: of one picture, or the largest of many."""
 
     gpu_to_reference: Difference
     cpu_to_reference: Difference
     gpu_to_cpu: Difference
-    is_promised: bool = True  # that OpenCL's path gives the reference's integers: no other delegate
-    shares: Shares | None = None  # of two delegates, each alone; None: there are none
+    is_promised: bool = True  # OpenCL's path is bit-exact by contract: no other delegate runs
+    shares: Shares | None = None  # with two delegates, each alone; None: there are no two
 
     @property
     def wrong_by(self) -> int:
-        """Give by how many quanta OpenCL's outputs are not the reference kernels'; 0: they are.
+        """The largest difference from the reference kernels in quanta; 0: bit-exact.
 
-        Beside another delegate they are those of OpenCL's own nodes, on what reached them.
+        With another delegate: the difference of OpenCL's own nodes, given the inputs they received.
         """
         if self.is_promised:
             return self.gpu_to_reference.quanta or 0
         return self.shares.own.quanta or 0 if self.shares else 0
 
     def wrong_text(self, device: str, reference: str, which: str = "") -> str:
-        """Return what is said of a device whose outputs are not these reference kernels'."""
+        """Return the message about a device whose outputs differ from these reference kernels'."""
         apart = f"up to {self.wrong_by} quanta from {reference}"
         return f"{device} computes wrongly: its outputs{which} are {apart}"
 
@@ -57,42 +57,42 @@ class Distances(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What came of one picture."""
+    """The outcome for one picture."""
 
     path: str
-    error: str = ""  # why it could not be read, as one line; "" = it could
-    # The OpenCL path's; the CPU's where there is none, or where it computes wrongly.
+    error: str = ""  # why it could not be read, on one line; "": it could
+    # The OpenCL path's; the CPU's if there is no OpenCL path, or if its results are wrong.
     outputs: Outputs = ()
     distances: Distances | None = None  # None: not compared
     size: Sequence[int] | None = None  # the picture's height and width
-    seconds: float = 0.0  # of decoding, in one process
+    seconds: float = 0.0  # decoding time, in one process
     warnings: Sequence[str] = ()
-    not_finite: str = ""  # which results are no numbers; "": none
+    not_finite: str = ""  # which results are NaN or infinite; "": none
 
     @property
     def is_wrong(self) -> bool:
-        """Whether the OpenCL path's outputs are not the reference kernels'."""
+        """Whether the OpenCL path's outputs differ from the reference kernels'."""
         return self.distances is not None and self.distances.wrong_by > 0
 
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """What all pictures together came to."""
+    """The totals over all pictures."""
 
     classified: int = 0
     unreadable: int = 0
-    wrong: int = 0  # pictures whose OpenCL outputs are not the reference kernels'
-    decoding_seconds: float = 0.0  # of all processes together
-    processes: int = 0  # that decoded
+    wrong: int = 0  # pictures whose OpenCL outputs differ from the reference kernels'
+    decoding_seconds: float = 0.0  # summed over all processes
+    processes: int = 0  # number of decoding processes
     distances: Distances | None = None  # the largest of all pictures; None: not compared
-    compared: int = 0  # of those that were classified
+    compared: int = 0  # of the classified pictures
     comparing_seconds: float = 0.0
-    seconds: float = 0.0  # by the clock, from the first picture on
+    seconds: float = 0.0  # wall-clock time since the first picture
 
     def plus(
         self, outcome: Outcome, decoding: float = 0.0, processes: int = 0, seconds: float = 0.0
     ) -> Totals:
-        """Return the totals with one more picture; its decoding took so many seconds."""
+        """Return the totals with one more picture, which took this many seconds to decode."""
         is_read, distances = not outcome.error, outcome.distances
         largest = self.distances.larger(distances) if self.distances and distances else distances
         return Totals(
@@ -109,19 +109,19 @@ class Totals:
 
     @property
     def decoding_ms(self) -> float:
-        """Give the time that a process took for a picture, readable or not."""
+        """Mean decoding time of a picture in one process, unreadable pictures included."""
         return 1e3 * self.decoding_seconds / max(1, self.classified + self.unreadable)
 
 
 class Sample:
-    """Which pictures are compared: all; or the first and some of the others, as there is time.
+    """Selects the pictures to compare: all, or the first few and then a sample, as time permits.
 
     Attributes:
-        is_all: whether all are, from now on. seconds: what comparing took so far.
+        is_all: compare all from now on. seconds: time spent on comparing so far.
     """
 
     def __init__(self, is_all: bool, share: float = MOST) -> None:
-        """`share`: of the time by the clock that comparing may take, after the first second."""
+        """`share`: of wall-clock time that comparing may take, after the first second."""
         self.is_all = is_all
         self._share = share
         self.seconds = 0.0
@@ -129,7 +129,7 @@ class Sample:
         self._begin_s = time.perf_counter()
 
     def takes(self, number: int) -> bool:
-        """Whether to compare the picture of this number, from 0; the first one always."""
+        """Whether to compare the picture with this number, from 0; always true for the first."""
         if self.is_all or not self._compared:
             return True
         if number >= FIRST and number % _EACH:
@@ -138,7 +138,7 @@ class Sample:
         return with_it <= max(_MOST_S, self._share * (time.perf_counter() - self._begin_s))
 
     def count(self, pictures: int, seconds: float) -> None:
-        """Count pictures that were compared, and the time that it took."""
+        """Count compared pictures and the time spent on them."""
         self._compared += pictures
         self.seconds += seconds
 
@@ -152,13 +152,13 @@ def distances_between(
     *,
     is_promised: bool = True,
 ) -> Distances:
-    """Return how far OpenCL's outputs and those of the paths beside it are apart.
+    """Return the differences between OpenCL's outputs and those of the other paths.
 
-    `others`, `reasons`: the outputs of CPU, REFERENCE and GPU_JUDGED, or why there are none.
+    `others`, `reasons`: the outputs of CPU, REFERENCE and GPU_JUDGED, or why they are missing.
     """
 
     def apart(ours: Outputs | None, *names: str) -> Difference:
-        # If several are missing, the reference kernels' reason says more than the CPU's.
+        # If several are missing, the reference kernels' reason is more useful than the CPU's.
         reason = next((reasons[name] for name in reversed(names) if reasons.get(name)), "")
         return difference(ours, others.get(names[-1]), reason)
 
@@ -172,7 +172,7 @@ def distances_between(
 
 
 def distance_entry(found: Distances | None, number: int) -> dict[str, int | float | None]:
-    """Return for JSON how far OpenCL's output of this number is from the others'."""
+    """Return, for JSON, the differences of OpenCL's output with this number."""
     if found is None:
         return {}
     return {

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""label_image's lines on stdout and stderr: log records, what ends a run, what --verbose shows.
+"""label_image's output on stdout and stderr: log records, errors, and the tables of --verbose.
 
-A reader that has gone is no error.
+A closed pipe is not an error.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ log = logging.getLogger("label_image")
 def write(stream: TextIO, text: str) -> bool:
     """Write text and a line end at once; a closed pipe (`| head`) is not an error.
 
-    What a terminal would obey is written as an escape, line ends and tabs excepted.
-    Returns whether somebody still reads it.
+    Control characters are escaped, except line ends and tabs.
+    Returns whether the stream still has a reader.
     Raises: OutputError: the text cannot be written.
     """
     text = printable(text, kept="\n\t")
@@ -60,10 +60,10 @@ def write(stream: TextIO, text: str) -> bool:
 
 @contextlib.contextmanager
 def logging_to(out: TextIO, err: TextIO, level: int) -> Iterator[None]:
-    """Send the records of the delegate, the base and label_image to `err`, as "INFO: text".
+    """Send log records of the delegate, tflite_opencl and label_image to `err`, as "INFO: text".
 
-    That holds while inside. Records of `tflite_opencl.stdout` go to `out` as they are. `level`: the
-    least of what is logged; results, of `label_image.results`, always are.
+    Active inside the context. Records of `tflite_opencl.stdout` go to `out` unchanged. `level`: the
+    lowest level logged; results, from `label_image.results`, always are.
     """
     lines, plain = _Handler(err, _Formatter()), _Handler(out, logging.Formatter("%(message)s"))
     routes: list[Route] = [
@@ -81,7 +81,7 @@ class _Formatter(logging.Formatter):
     def formatMessage(self, record: logging.LogRecord) -> str:
         if record.levelno == logging.DEBUG:
             return record.message  # tables
-        # A message is one line, whatever the name of a file has in it.
+        # A message stays on one line, whatever a file's name contains.
         level = _LEVEL_NAMES.get(record.levelname, record.levelname)
         return f"{level}: {printable(record.message)}"
 
@@ -99,7 +99,7 @@ class _Handler(logging.Handler):
 def log_error(error: Exception, verbose: bool) -> int:
     """Log the lines of an error and return its exit code.
 
-    The last line has a traceback where `verbose` asks for it.
+    With `verbose`, the last line carries a traceback.
     """
     if isinstance(error, RunError) and isinstance(error.__cause__, (RuntimeError, ValueError)):
         log.error("%s", reason_of(error.__cause__))
@@ -114,7 +114,7 @@ def log_error(error: Exception, verbose: bool) -> int:
 
 @contextlib.contextmanager
 def delegate_failures() -> Iterator[None]:
-    """Turn an error of the OpenCL delegate into DelegateFailed, a missing device excepted."""
+    """Turn errors of the OpenCL delegate into DelegateFailed, except a missing device."""
     try:
         yield
     except NoDeviceError:
@@ -125,7 +125,7 @@ def delegate_failures() -> Iterator[None]:
 
 @contextlib.contextmanager
 def writing(path: str) -> Iterator[None]:
-    """Turn an error of writing this file or folder into a RunError."""
+    """Turn an error while writing this file or folder into a RunError."""
     try:
         yield
     except (OSError, ValueError) as error:
@@ -134,7 +134,7 @@ def writing(path: str) -> Iterator[None]:
 
 
 def model_lines(graph: Graph) -> list[str]:
-    """Return the lines label_image prints of a loaded model."""
+    """Return the lines that label_image prints about a loaded model."""
     lines = [
         f"tensors size: {len(graph.tensors)}",
         f"nodes size: {len(graph.nodes)}",
@@ -144,7 +144,7 @@ def model_lines(graph: Graph) -> list[str]:
     for tensor in graph.tensors:
         scale, zero_point = 0.0, 0
         quantization = tensor.quantization
-        # TFLite's single scale and zero point stay 0 where a tensor has one for each channel.
+        # TFLite's single scale and zero point stay 0 for per-channel quantisation.
         if quantization is not None and len(quantization.scale) == 1:
             scale, zero_point = quantization.scale[0], quantization.zero_point[0]
         lines.append(
@@ -155,9 +155,9 @@ def model_lines(graph: Graph) -> list[str]:
 
 
 def interpreter_state(graph: Graph, reasons: Mapping[int, str | None] | None = None) -> str:
-    """Return a table of tensors and nodes, in the spirit of TFLite's PrintInterpreterState.
+    """Return a table of tensors and nodes, modelled on TFLite's PrintInterpreterState.
 
-    `reasons` says of each node why OpenCL did not take it (None: it did); None: no OpenCL.
+    `reasons`: why OpenCL did not take each node (None: it did); None: no OpenCL.
     """
     op_numbers = builtin_op_numbers()
     lines = [
@@ -190,7 +190,7 @@ def interpreter_state(graph: Graph, reasons: Mapping[int, str | None] | None = N
 
 
 def profile_lines(records: Iterable[LaunchTime], most: int) -> list[str]:
-    """Return label_image's profiling rows, the last `most` as its ring buffer keeps them."""
+    """Return label_image's profiling rows: the last `most`, like its ring buffer."""
     op_numbers = builtin_op_numbers()
     rows = [
         f"{record.microseconds / 1000:10.3f}, Subgraph {0:3d}, Node {record.node:3d}, "
@@ -205,7 +205,7 @@ def _size_bytes(tensor: Tensor) -> int:
         return tensor.data.nbytes
     try:
         item_bytes = np.dtype(tensor.dtype).itemsize
-    except TypeError:  # strings and other types that numpy has not
+    except TypeError:  # strings and other types that numpy lacks
         return 0
     return math.prod(max(size, 0) for size in tensor.shape) * item_bytes
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a model's input takes of a picture, and what its outputs say of it: all heads by name.
+"""Interprets a model: the format of its picture input, and the head that decodes its outputs.
 
-The command and the classes of predictors.py read models by it alone.
+The only interface of the command and of predictors.py to heads/.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from tflite_opencl.pictures.pixel_encoding import has_usual_range, pixel_range, 
 log = logging.getLogger("label_image")
 
 _MIDDLE = 127.5  # label_image's own mean and standard deviation
-_REAL = ("float32", "float16", "int16")  # inputs that they always apply to
-_COARSEST = 0.2  # the step of scores that still tells them from each other
+_REAL = ("float32", "float16", "int16")  # inputs that these always apply to
+_COARSEST = 0.2  # the coarsest quantisation step that still separates scores
 
 
-# In the order in which they are asked: the first that fits is a model's.
+# Tried in this order: the first match wins.
 HEADS: Sequence[Head] = (
     final_boxes.SSD,
     *cells.YOLOS,
@@ -45,16 +45,16 @@ HEADS: Sequence[Head] = (
 )
 TASKS = tuple(dict.fromkeys(name for head in HEADS for name in (head.task, head.name)))
 
-DRAWN = ("detection", "pose", "segmentation")  # tasks whose results are places in the picture
+DRAWN = ("detection", "pose", "segmentation")  # tasks whose results have positions in the picture
 
 
 def head_of(view: View, task: str | None = None) -> Head | None:
-    """Return the head that a model has; None: its outputs are no known ones.
+    """Return the model's head; None: its outputs match none.
 
-    `task`: one of TASKS, which somebody asked for.
+    `task`: one of TASKS, as requested.
     """
     if view.graph.outputs[0] in view.graph.inputs:
-        return None  # what a model passes on is no result of it
+        return None  # an input passed through is not a result
     if task is None:
         own = None if view.embedded.task is None else head_of(view, view.embedded.task)
         return own or next((head for head in HEADS if head.find(view, False)), None)
@@ -64,42 +64,42 @@ def head_of(view: View, task: str | None = None) -> Head | None:
 
 
 def read(view: View, task: str | None = None) -> Scene:
-    """Return what a run's outputs say; nothing where none is known. `task`: as `head_of`."""
+    """Decode a run's outputs; an empty scene if no head matches. `task`: as `head_of`."""
     head = head_of(view, task)
     if head is None:
         return Scene()
-    with np.errstate(all="ignore"):  # what is no number is left out in the end
+    with np.errstate(all="ignore"):  # NaN and infinity are filtered out at the end
         return replace(head.read(view, head.find(view, True)), names=len(view.labels))
 
 
 def possible(view: View) -> list[str]:
-    """Return the names of all heads that the shapes allow."""
+    """Return the names of all heads that match the shapes."""
     return [head.name for head in HEADS if head.find(view, True)]
 
 
 @dataclass(frozen=True, slots=True)
 class Meaning:
-    """What a model's input takes, and what its outputs say."""
+    """How a model's picture input and its outputs are interpreted."""
 
     view: View  # before a run
-    task: str | None = None  # one of TASKS, which somebody asked for
+    task: str | None = None  # one of TASKS, as requested
     mean: float | None = None  # for float inputs; None: the model's own, or 127.5
     std: float | None = None
-    classes: frozenset[int] = frozenset()  # what is shown; empty: all
+    classes: frozenset[int] = frozenset()  # classes to show; empty: all
 
     @property
     def input(self) -> Tensor:
-        """The input that takes the picture, or the first."""
+        """The picture input, or the first input."""
         return self.view.input
 
     @property
     def head(self) -> Head | None:
-        """How the outputs are read, as far as that is known before a run."""
+        """The head that decodes the outputs, as far as known before a run."""
         return head_of(self.view, self.task)
 
     @property
     def format(self) -> Format:
-        """The tensor that a picture becomes."""
+        """The tensor that a picture is converted to."""
         embedded, head = self.view.embedded, self.head
         usual = (None, None) if head is None else (head.mean, head.std)
         mean, std = (
@@ -113,21 +113,21 @@ class Meaning:
 
     @property
     def _says_range(self) -> bool:
-        """Whether somebody, or the model, says what pixels are to be normalised by."""
+        """Whether the user or the model specifies the normalisation."""
         return self.mean is not None or self.std is not None or bool(self.view.embedded.mean)
 
     @property
     def _is_normalised(self) -> bool:
-        """Whether the mean and the deviation are used: 8-bit inputs may take pixels as they are."""
+        """Whether mean and deviation apply: 8-bit inputs may take pixels unchanged."""
         return self.input.dtype in _REAL or self.format.scale > 0
 
     @property
     def kinds(self) -> Sequence[str]:
-        """What a picture's JSON object has of its outputs, as far as that is known before a run."""
+        """The result keys of a picture's JSON object, as far as known before a run."""
         return () if self.head is None else (ENTRIES[self.head.task],)
 
     def scene(self, outputs: Sequence[Array], size: Sequence[int] | None = None) -> Scene:
-        """Return what a run's outputs say of the picture.
+        """Decode a run's outputs for the picture.
 
         `size`: the picture's height and width; None: the input's.
         """
@@ -138,7 +138,7 @@ class Meaning:
 
     @property
     def _metadata_text(self) -> str:
-        """Give what the model carries and this uses; "" for nothing."""
+        """Describe the metadata in use; "": none."""
         view, embedded, parts = self.view, self.view.embedded, []
         if embedded.labels and view.labels is embedded.labels:
             parts.append(f"{len(embedded.labels)} labels ({embedded.labels_from})")
@@ -158,11 +158,11 @@ class Meaning:
         return "; ".join(parts)
 
     def check(self, labels_from: str, is_picture_fed: bool = True) -> None:
-        """Say before a run what the model carries, and which labels are missing.
+        """Before a run, report the model's metadata and missing labels.
 
-        `labels_from`: where they come from, for people. `is_picture_fed`: whether the input gets a
-        picture, not values of a file.
-        Raises: RunError: the model has no head of the task that was asked for.
+        `labels_from`: their origin, for messages. `is_picture_fed`: whether the input gets a
+        picture, not values from a file.
+        Raises: RunError: the model has no head for the requested task.
         """
         if text := self._metadata_text:
             log.info("the model carries %s", text)
@@ -187,7 +187,7 @@ class Meaning:
         self._say_whose_names(head, labels_from)
 
     def _say_range(self) -> None:
-        """Say how pixels are stored in an 8-bit input, where that is not as they are."""
+        """Report how pixels map to an 8-bit input, unless they are stored unchanged."""
         found = pixel_range(self.input)
         if found is None:
             return
@@ -204,7 +204,7 @@ class Meaning:
             )  # fmt: skip
 
     def _say_what_outputs_mean(self, head: Head) -> None:
-        """Say what the model leaves open, and which of its scores cannot tell things apart."""
+        """Report ambiguous outputs, and scores too coarse to be useful."""
         view = self.view
         for ambiguity in dict.fromkeys(head.ambiguities(view, head.find(view, True))):
             is_second, step = view.resolve(ambiguity), view.value_range(ambiguity).step
@@ -224,7 +224,7 @@ class Meaning:
                 )  # fmt: skip
 
     def _say_whose_names(self, head: Head, labels_from: str) -> None:
-        """Say where classes have no names, or other ones."""
+        """Report missing class names, or names from an unexpected source."""
         view = self.view
         classes = head.classes(view)
         count = max((number for number, label in enumerate(view.labels, 1) if label), default=0)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The child process that decodes and resizes pictures; decoders.py starts one a core.
+"""The child process that decodes and resizes pictures; decoders.py starts one per core.
 
-It gets the format of the tensors, then the path of each picture, and answers with the tensor's
-bytes. The messages are those of a `Channel`, but nothing of `delegate` is imported: that would take
-longer than many pictures.
+It reads the format of the tensors, then the path of each picture, and replies with the tensor's
+bytes. Messages use `Channel`'s format, but `delegate` is not imported: that would take longer
+than decoding many pictures.
 """
 
 from __future__ import annotations
@@ -23,32 +23,32 @@ from tflite_opencl.pictures.decode import PictureError
 from tflite_opencl.pictures.image import load_picture, to_input
 from tflite_opencl.pictures.layout import takes_alpha
 
-# Decoding fills the time that the model's own threads leave.
+# Decoding uses the time that the model's own threads leave idle.
 _NICE = 10
 _MOST_WARNINGS = 1000  # of one picture
 
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """The tensor every picture becomes."""
+    """The tensor that every picture is converted to."""
 
     shape: Sequence[int]  # (1, h, w, c)
     dtype: str
-    mean: Sequence[float] = (127.5,)  # for float32 and int16: one, or one a channel
+    mean: Sequence[float] = (127.5,)  # for float32 and int16: one value, or one per channel
     std: Sequence[float] = (127.5,)
     scale: float = 0.0  # the tensor's own, for int16
     zero_point: int = 0
 
 
 def main() -> int:
-    """Decode the pictures named on stdin until it ends."""
+    """Decode the pictures named on stdin until end of file."""
     os.nice(_NICE)
     warnings = BufferingHandler(_MOST_WARNINGS)
     logging.getLogger("tflite_opencl").addHandler(warnings)
     logging.getLogger("tflite_opencl").propagate = False
-    # A reader that has gone wants to know no more.
+    # When the reader is gone, there is nobody to report errors to.
     with contextlib.suppress(BrokenPipeError), os.fdopen(os.dup(1), "wb") as answers:
-        os.dup2(2, 1)  # whatever a library prints goes to stderr
+        os.dup2(2, 1)  # libraries' output goes to stderr
         format = Format(**json.loads(sys.stdin.buffer.readline()))
         for line in sys.stdin.buffer:
             _answer(json.loads(line)["path"], format, warnings, answers)

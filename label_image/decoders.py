@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pictures decoded and resized in child processes, and batches of them, in the order of asking.
+"""Pictures decoded and resized in child processes, and batches of them, in request order.
 
-decoder.py is what such a child runs. A batch is filled while another one runs.
+decoder.py is the child's program. A batch is filled while another one runs.
 """
 
 from __future__ import annotations
@@ -26,42 +26,42 @@ from label_image.path import Run
 from tflite_opencl.console import interrupts
 from tflite_opencl.console.errors import OneLineError
 
-# Names a child knows beyond the one it works on: few enough to fit into a pipe, so that neither
-# side ever waits for the other to read.
+# Paths queued in a child besides the current one: few enough to fit into a pipe, so that neither
+# side ever blocks on the other.
 _AHEAD = 3
-_PIPE_BYTES = 1 << 20  # where the system allows it, so that a child can finish some tensors ahead
+_PIPE_BYTES = 1 << 20  # if the system allows it, so that a child can run some tensors ahead
 _WAIT_SECONDS = 0.5
 
 
 class DecoderFailed(OneLineError):
-    """No picture at all can be decoded; the text is one line that says why."""
+    """No picture can be decoded at all; the text is one line with the reason."""
 
 
 class Source(Protocol):
-    """Where pictures come from, decoded and resized."""
+    """A source of decoded and resized pictures."""
 
     is_closed: bool
 
     @property
     def processes(self) -> int:
-        """Count the processes that decode; 0: it is this one."""
+        """Number of decoding processes; 0: this process decodes."""
 
     def next_into(self, tensor: NDArray[Any]) -> Outcome | None:
         """Fill the tensor with the next picture; None after the last. May raise OneLineError."""
 
     def close(self) -> None:
-        """End it; whoever waits in `next_into`, in another thread, gets None or an error."""
+        """Close it; a thread blocked in `next_into` gets None or an error."""
 
 
 class Decoders:
-    """The child processes, started as they are needed."""
+    """The child processes, started on demand."""
 
     def __init__(
         self, paths: Iterable[str | None], format: Format, processes: int | None = None
     ) -> None:
-        """`paths`: None: there is none now, and asking again may wait for a moment.
+        """`paths`: None: none at the moment, and asking again may block briefly.
 
-        `processes`: None: as many as this process may use cores.
+        `processes`: None: one per core available to this process.
         """
         self._paths, self._format = iter(paths), asdict(format)
         self._most = processes or len(os.sched_getaffinity(0))
@@ -76,7 +76,7 @@ class Decoders:
     def next_into(self, tensor: NDArray[Any]) -> Outcome | None:
         """Fill the tensor with the next picture; None after the last.
 
-        Raises: DecoderFailed: a child cannot even start, or talks nonsense.
+        Raises: DecoderFailed: a child cannot start, or violates the protocol.
         """
         most = self._received + self._most * (1 + _AHEAD)
         while self._sent < most and (path := next(self._paths, "")) != "":
@@ -84,7 +84,7 @@ class Decoders:
                 self._child(self._sent).decode(path)
                 self._sent += 1
             elif self._received < self._sent or self.is_closed:
-                break  # nobody waits for what may come
+                break  # nobody waits for the remaining ones
         if self._received == self._sent:
             return None
         place = self._received
@@ -95,7 +95,7 @@ class Decoders:
             return self._lost(place, died.exit)
 
     def close(self) -> None:
-        """End the children; whoever waits in `next_into`, in another thread, gets an error."""
+        """End the children; a thread blocked in `next_into` gets an error."""
         self.is_closed = True
         children = [*self._children.values()]
         for child in children:
@@ -110,7 +110,7 @@ class Decoders:
         return self._children[place]
 
     def _lost(self, number: int, ended: ChildExit) -> Outcome:
-        """Blame the picture that its child died of, and let a new child go on after it."""
+        """Report the picture that killed its child, and start a new child after it."""
         child = self._child(number)
         child.close()
         path, *waiting = child.waiting
@@ -128,10 +128,10 @@ class _Decoder(Child):
         try:
             super().__init__(
                 command_of("label_image.decoder"),
-                # numpy's library would start a thread a core in each child, and use none.
+                # numpy's BLAS would start a thread per core in each child and never use them.
                 {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"},
                 keeps_stderr=False,
-                # Linux shares the cores between sessions first: niceness would count for nothing.
+                # Linux divides the cores between sessions first: niceness would have no effect.
                 has_own_session=False,
                 pipe_bytes=_PIPE_BYTES,
             )
@@ -144,7 +144,7 @@ class _Decoder(Child):
         self.send(path=path)
 
     def receive(self, tensor: NDArray[Any]) -> Outcome:
-        """Return the outcome of the first picture that waits; raises Died."""
+        """Return the outcome of the oldest queued picture; raises Died."""
         event = self.event()
         try:
             if not event["error"]:
@@ -157,7 +157,7 @@ class _Decoder(Child):
 
 @dataclass(slots=True, eq=False)
 class Batch:
-    """What came of some pictures, and the tensors of those that could be read."""
+    """The outcomes of some pictures, and the tensors of the readable ones."""
 
     entries: list[Outcome]
     buffer: NDArray[Any]
@@ -170,14 +170,14 @@ class Batch:
 
 
 class Batches:
-    """Decoded pictures in batches, filled by a thread of their own.
+    """Decoded pictures in batches, filled by a separate thread.
 
     Attributes:
-        is_at_end: whether `next` gave all batches.
+        is_at_end: whether `next` has returned all batches.
     """
 
     def __init__(self, decoders: Source, buffers: Sequence[NDArray[Any]]) -> None:
-        """`buffers`: memory for a batch each: one is filled while another runs."""
+        """`buffers`: memory for one batch each: one is filled while another runs."""
         self._decoders = decoders
         self._free: queue.SimpleQueue[NDArray[Any] | None] = queue.SimpleQueue()
         self._ready: queue.SimpleQueue[Batch | BaseException | None] = queue.SimpleQueue()
@@ -188,12 +188,12 @@ class Batches:
         self._thread.start()
 
     def next(self) -> Batch | None:
-        """Wait for a batch, which is there until `free`, or for `wake`; None: it was the latter.
+        """Wait for a batch, valid until `free`, or for `wake`, which returns None.
 
         Raises: DecoderFailed: nothing can be decoded.
         """
         while True:
-            # A Ctrl-C that comes just before a wait does not end it.
+            # A Ctrl-C just before a wait does not interrupt it.
             interrupts.check()
             with contextlib.suppress(queue.Empty):
                 ready = self._ready.get(timeout=_WAIT_SECONDS)
@@ -204,11 +204,11 @@ class Batches:
         return ready
 
     def wake(self) -> None:
-        """Let `next` return, now or when it is called; any thread may do that."""
+        """Make `next` return, now or on its next call; callable from any thread."""
         self._ready.put(None)
 
     def free(self, batch: Batch) -> None:
-        """Let a batch's memory be filled again."""
+        """Return a batch's buffer for reuse."""
         self._free.put(batch.buffer)
 
     def close(self) -> None:
@@ -220,7 +220,7 @@ class Batches:
         try:
             while (buffer := self._free.get()) is not None and not self._decoders.is_closed:
                 batch = Batch([], buffer)
-                # A row of unreadable pictures must not gather here.
+                # A long row of unreadable pictures must not accumulate here.
                 while batch.count < len(buffer) and len(batch.entries) < 2 * len(buffer):
                     decoded = self._decoders.next_into(buffer[batch.count : batch.count + 1])
                     if decoded is None:
@@ -240,11 +240,11 @@ def runs_in_order(
     start: Callable[[NDArray[Any], Callable[[], object]], Run | None],
     together: Callable[[], int],
 ) -> Generator[tuple[Batch, Run | None], None, None]:
-    """Yield the batches in order, each with its run, when nobody must be waited for.
+    """Yield the batches in order with their runs, without blocking on unfinished ones.
 
     `start`: begins the run of a batch's tensors, and calls its other argument when another thread
-    has the outputs; None: there is none. `together`: so many are yielded at once, when no other
-    one runs; 0: each by itself.
+    has the outputs; None: nothing runs it. `together`: yield this many at once while no other
+    batch runs; 0: yield each by itself.
     """
     under_way: deque[tuple[Batch, Run | None]] = deque()
     try:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What JSON has of a run: on one picture all of it, of many each picture and the totals."""
+"""The JSON document of a run: everything of one picture; of many, each picture and the totals."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ _TIMES = ("average_ms", "min_ms", "median_ms", "cpu_load", "gpu_load")
 def document(
     about: Entry, judgement: Judgement, threads: int | None, results: Mapping[str, Entry]
 ) -> str:
-    """Return the run of one picture; what is not known is null, with the reason beside it.
+    """Return the run of one picture; unknown values are null, with the reason next to them.
 
-    `results`: a path's name, as "gpu", -> what it says of the picture.
+    `results`: a path's name, such as "gpu" -> its results for the picture.
     """
     return json.dumps(stamped({**about, **_paths(judgement, threads, results)}), indent=2)
 
@@ -50,7 +50,7 @@ def count_entry(totals: Totals) -> dict[str, Any]:
 def _paths(
     judgement: Judgement, threads: int | None, results: Mapping[str, Entry]
 ) -> dict[str, Any]:
-    """Return why OpenCL failed, if it did, each path, and how far OpenCL's is from the others."""
+    """Return why OpenCL failed, if it did, each path, and OpenCL's differences from the others."""
     gpu, cpu, totals = judgement.gpu, judgement.cpu, judgement.totals
     entries: dict[str, Any] = {"failure": judgement.failure} if judgement.failure else {}
     if cpu is not None:
@@ -67,14 +67,14 @@ def _paths(
     if judgement.other_kernels:
         entries["other_kernels"] = judgement.other_kernels
     to_reference, to_cpu = found.gpu_to_reference, found.gpu_to_cpu
-    if to_reference.are_floats and to_cpu.are_floats:  # these say it themselves
+    if to_reference.are_floats and to_cpu.are_floats:  # their entries already say so
         return entries
     reason = to_reference.reason or to_cpu.reason
     return entries | {"not_compared": reason} if reason else entries
 
 
 def _path_entry(path: Path, threads: int | None, results: Entry) -> dict[str, Any]:
-    """Return a path: where it ran, how fast, `results`, and what OpenCL took of it."""
+    """Return a path: where it ran, its times, `results`, and the nodes OpenCL took."""
     taken = path.delegation
     entry = _named(taken, "device", "platform", "driver") if taken else {}
     if path.times is not None:

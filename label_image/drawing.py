@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The picture with what was found in it: boxes with names, bodies, colours, or a class."""
+"""Draws results into the picture: boxes with names, poses, masks, or a class."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tflite_opencl.console.files import replaced_file
 from tflite_opencl.harness.labels import format_score
 
 DRAWN, MASK = "drawn.jpg", "mask.png"  # in a folder of outputs
-_LEAST_SEEN = 0.2  # score of a point that is drawn
+_LEAST_SEEN = 0.2  # minimum score of a drawn point
 _LIMBS = (
     ("nose", "left eye"), ("nose", "right eye"), ("left eye", "left ear"),
     ("right eye", "right ear"), ("left shoulder", "right shoulder"), ("left hip", "right hip"),
@@ -29,13 +29,13 @@ _LIMBS = (
     ),
 )  # fmt: skip
 _OPACITY = 0.55  # of a mask's colours
-_GOLDEN = 0.618033988749895  # steps of hue that never come near one another soon
+_GOLDEN = 0.618033988749895  # golden-ratio steps, which keep neighbouring hues apart
 
 Color = tuple[int, int, int]
 
 
 def format_obstacle(path: str) -> str | None:
-    """Return why no picture can be written into a file of this name; else None."""
+    """Return why no picture can be written to a file of this name, or None."""
     Image.init()
     ending = os.path.splitext(path)[1].lower()
     if Image.registered_extensions().get(ending) in Image.SAVE:
@@ -44,7 +44,7 @@ def format_obstacle(path: str) -> str | None:
 
 
 def write_drawing(path: str, picture: NDArray[np.uint8], scene: Scene, most: int) -> None:
-    """Write the picture with what was found in it, `most` things or names of classes.
+    """Write the picture annotated with at most `most` results.
 
     Shapes: picture (h, w, 3)
     Raises: OSError, ValueError: it cannot be written.
@@ -56,9 +56,9 @@ def write_drawing(path: str, picture: NDArray[np.uint8], scene: Scene, most: int
 
 
 def write_scene(folder: str, picture: NDArray[np.uint8], scene: Scene, most: int) -> list[str]:
-    """Write the picture with what was found in it, and a mask's classes; return the files' names.
+    """Write the annotated picture and a mask's classes; return the files' names.
 
-    A pixel of the mask's file is its class, of at most 256; colours are what viewers show.
+    A pixel of the mask's file is its class, at most 256; viewers show it in colour.
     Shapes: picture (h, w, 3)
     Raises: OSError: it cannot be written.
     """
@@ -75,12 +75,12 @@ def write_scene(folder: str, picture: NDArray[np.uint8], scene: Scene, most: int
 
 
 def draw_scene(picture: NDArray[np.uint8], scene: Scene, most: int) -> Image.Image:
-    """Return the picture with what was found in it; the arguments are `write_drawing`'s."""
+    """Return the annotated picture; the arguments are `write_drawing`'s."""
     image = Image.fromarray(picture)
     if scene.mask is not None:
         return _with_mask(image, scene, scene.mask, most)
     pen = _Pen(image)
-    for thing in reversed((scene.boxes or ())[:most]):  # the most certain one on top
+    for thing in reversed((scene.boxes or ())[:most]):  # highest score on top
         text = f"{thing.label or thing.index} {format_score(round(thing.score, 2))}"
         pen.box(thing.box, text, color_of(thing.index))
     for number, row in enumerate((scene.rows or ())[:most]):
@@ -99,7 +99,7 @@ def color_of(index: int) -> Color:
 
 def _with_mask(image: Image.Image, scene: Scene, mask: Mask, most: int) -> Image.Image:
     shape = mask.classes.shape
-    # Class 0 is no thing where it is not called one.
+    # Class 0 is background unless it is named otherwise.
     shown = [
         area
         for area in mask.areas
@@ -121,7 +121,7 @@ def _with_mask(image: Image.Image, scene: Scene, mask: Mask, most: int) -> Image
 
 
 class _Pen:
-    """Draws on a picture, in lines and letters that fit its size."""
+    """Draws on a picture, with line widths and fonts scaled to its size."""
 
     def __init__(self, image: Image.Image) -> None:
         self._size = image.size
@@ -131,7 +131,7 @@ class _Pen:
         self.row_height = self._extent("Ag")[1]
 
     def box(self, sides: Sides, text: str, color: Color) -> None:
-        """Draw a box, cut to the picture, and its name above or, without place, inside."""
+        """Draw a box, clipped to the picture, and its name above, or inside if there is no room."""
         width, height = self._size
         left, right = (min(max(0, round(x)), width - 1) for x in sides[::2])
         top, bottom = (min(max(0, round(y)), height - 1) for y in sides[1::2])
@@ -141,7 +141,7 @@ class _Pen:
         self.label((left, top - self.row_height if top >= self.row_height else top), text, color)
 
     def pose(self, pose: Pose, color: Color) -> None:
-        """Draw the points that are seen, and the limbs between two of them."""
+        """Draw the visible points and the limbs between them."""
         seen = {p.name: (p.x, p.y) for p in pose.points if p.score >= _LEAST_SEEN}
         for one, other in _LIMBS:
             if one in seen and other in seen:
@@ -152,7 +152,7 @@ class _Pen:
             self._draw.ellipse(circle, fill=color, outline="white")
 
     def label(self, corner: tuple[int, int], text: str, color: Color) -> None:
-        """Write on a bar of the colour, all of it inside the picture where it has place."""
+        """Draw text on a coloured bar, inside the picture if it fits."""
         width, height = self._extent(text)
         left = max(0, min(corner[0], self._size[0] - width))
         self._draw.rectangle((left, corner[1], left + width, corner[1] + height), fill=color)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a model's file carries beside its graph: labels, normalisation, calibration, its task.
+"""Metadata in a model's file besides its graph: labels, normalisation, calibration, task.
 
-TFLite's metadata says what is in the zip archive behind the model. Ultralytics' models have such
-an archive alone, with a file of facts about them.
+TFLite's metadata describes the zip archive appended to the model. Ultralytics' models have only
+such an archive, which contains a metadata file of its own.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from tflite_opencl.harness.labels import labels_of
 
 log = logging.getLogger("label_image")
 
-_MOST_BYTES = 1 << 24  # of all files in the archive
-_MOST_FACTS = 1 << 22  # of the file of facts
+_MOST_BYTES = 1 << 24  # of all files in the archive together
+_MOST_FACTS = 1 << 22  # of the Ultralytics metadata file
 _MOST_CLASSES = 100_000
 _FACTS = ("metadata.json", "temp_meta.txt")  # Ultralytics', JSON or a Python literal
 _TASKS = {
@@ -43,14 +43,14 @@ _LABELS = ("axis labels", "value labels")
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """What makes scores of classes comparable: scale / (1 + exp(-(slope * g(score) + offset))).
+    """Score calibration of classes: scale / (1 + exp(-(slope * g(score) + offset))).
 
     Source: ScoreCalibrationOptions of tflite-support's metadata_schema.fbs
     """
 
     transform: str  # g: "identity", "log" or "inverse logistic"
-    default: float  # of a class without numbers, or whose score is not above its least
-    numbers: NDArray[np.float64]  # (classes, 4): scale, slope, offset, least score; NaN: none
+    default: float  # of a class without parameters, or with a score at or below its minimum
+    numbers: NDArray[np.float64]  # (classes, 4): scale, slope, offset, minimum score; NaN: none
 
     def __call__(self, scores: NDArray[np.float32]) -> NDArray[np.float32]:
         """Return calibrated scores. Shapes: (classes,) -> (classes,)."""
@@ -69,26 +69,26 @@ class Calibration:
 
 @dataclass(frozen=True, slots=True)
 class EmbeddedMetadata:
-    """What is known of a model by its own words; all empty where it says nothing."""
+    """A model's description of itself; empty fields where it says nothing."""
 
-    outputs: Sequence[str] = ()  # what it calls each output
+    outputs: Sequence[str] = ()  # the outputs' names
     labels: Sequence[str] = ()
-    labels_from: str = ""  # the file of the archive that they are in
-    mean: Sequence[float] = ()  # of the pixels of its picture, one or one a channel
+    labels_from: str = ""  # their file in the archive
+    mean: Sequence[float] = ()  # of the input's pixels, one or one per channel
     std: Sequence[float] = ()
     calibration: Calibration | None = None
-    threshold: float | None = None  # scores below are of no use
-    task: str | None = None  # what the model is for
-    points: Sequence[int] = ()  # of a pose: how many, and numbers a point
-    has_parts: bool = False  # its boxes and points are parts of the picture, its scores no logits
+    threshold: float | None = None  # scores below it are to be ignored
+    task: str | None = None  # the model's task
+    points: Sequence[int] = ()  # of a pose: number of points, and values per point
+    has_parts: bool = False  # boxes and points are relative to the picture, scores not logits
 
 
 def read_embedded_metadata(
     source: str | bytes, input_number: int = 0, subgraph: int = 0
 ) -> EmbeddedMetadata:
-    """Return what a model carries; a warning says what of it is damaged.
+    """Return a model's metadata; damaged parts are skipped with a warning.
 
-    `input_number`: the input that takes the picture. `subgraph`: the number of its graph.
+    `input_number`: the picture input. `subgraph`: the index of its graph.
     """
     files: dict[str, bytes] = {}
     with _said("the archive behind the model"):
@@ -110,7 +110,7 @@ def read_embedded_metadata(
 def _with_outputs(
     embedded: EmbeddedMetadata, metadata: ModelMetadata, files: Mapping[str, bytes]
 ) -> EmbeddedMetadata:
-    """Add what is said of the outputs: the first that has labels, a calibration or a threshold."""
+    """Add the outputs' metadata: of the first with labels, a calibration or a threshold."""
     for each in metadata.outputs:
         if each.threshold is not None and embedded.threshold is None:
             embedded = replace(embedded, threshold=each.threshold)
@@ -137,7 +137,7 @@ def _with_labels(embedded: EmbeddedMetadata, name: str, content: bytes) -> Embed
 
 
 def _calibration_numbers(content: bytes) -> NDArray[np.float64]:
-    """Return a class a row; raises ValueError: a line is no row of numbers."""
+    """Return one row per class; raises ValueError: a line is malformed."""
     rows = []
     for line in labels_of(content):
         numbers = [float(word) for word in line.split(",")] if line.strip() else [math.nan] * 4
@@ -148,7 +148,7 @@ def _calibration_numbers(content: bytes) -> NDArray[np.float64]:
 
 
 def _of_files(files: Mapping[str, bytes]) -> EmbeddedMetadata:
-    """Return what the archive alone says: Ultralytics' facts, or its only file of labels."""
+    """Return the metadata of the bare archive: Ultralytics' file, or its only label file."""
     for name in _FACTS:
         if name in files:
             with _said(f"the model's {name}"):
@@ -173,16 +173,16 @@ def _of_facts(name: str, facts: Mapping[str, Any]) -> EmbeddedMetadata:
     return EmbeddedMetadata(
         labels=labels,
         labels_from=name if labels else "",
-        mean=(0.0,),  # which they leave unsaid: all of their models take pixels as 0 to 1
+        mean=(0.0,),  # not in the file: all of their models take pixels as 0 to 1
         std=(255.0,),
         task=_TASKS.get(str(facts.get("task"))),
         points=tuple(int(number) for number in facts.get("kpt_shape") or ()),
-        has_parts=True,  # as their exporter to TFLite, and no other of theirs, makes them
+        has_parts=True,  # as only their TFLite exporter does
     )
 
 
 def _archive(source: str | bytes) -> dict[str, bytes]:
-    """Return the files in the zip archive behind a model; none where it has none.
+    """Return the files in the zip archive appended to a model; {} if there is none.
 
     Raises: one of PARSING: the archive is damaged.
     """
@@ -202,7 +202,7 @@ def _archive(source: str | bytes) -> dict[str, bytes]:
 
 @contextlib.contextmanager
 def _said(what: str) -> Iterator[None]:
-    """Warn that something is not used, where it cannot be read."""
+    """Warn that something unreadable is ignored."""
     try:
         yield
     except _NOT_USED as error:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""--expect: what is in the pictures by a file, and how much of it a model finds.
+"""--expect: ground truth from a file, and the model's accuracy against it.
 
-A CSV file gives the class of each picture, and the share of right ones is counted. COCO's JSON
-gives boxes, and mean average precision is computed. Both look at the pictures' JSON objects.
+With a CSV file of classes, accuracy is computed; with boxes in COCO's JSON, mean average
+precision. Both read the pictures' JSON objects.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Entry = Mapping[str, Any]  # a picture's JSON object
 
 
 class ByFile(Generic[T]):
-    """Values by the names of pictures' files, which may lie in other folders now."""
+    """Values keyed by picture files, which may have moved to other folders."""
 
     def __init__(self, values: Mapping[str, T]) -> None:
         self._values = {_parts(name): value for name, value in values.items()}
@@ -41,7 +41,7 @@ class ByFile(Generic[T]):
         }
 
     def find(self, path: str) -> T | None:
-        """Return the value of the file with the longest end in common, or with this last name."""
+        """Return the value of the file with the longest common path suffix."""
         parts = _parts(path)
         for start in range(len(parts)):
             if parts[start:] in self._values:
@@ -54,21 +54,21 @@ def _parts(path: str) -> tuple[str, ...]:
 
 
 class GroundTruth:
-    """What is in the pictures, and what was found of it so far.
+    """The ground truth of the pictures, and the results matched so far.
 
     Attributes:
-        pictures: those that the file has, too.
+        pictures: those that the file lists.
     """
 
     def __init__(self, path: str, key: str, what: str) -> None:
-        """`key`: of the results in a picture's object; `what`: what the file gives, for people."""
+        """`key`: of the results in a picture's object; `what`: what the file lists, for errors."""
         self._path, self._key, self._what = path, key, what
         self._missing = self.pictures = 0
 
     def add(self, entry: Entry) -> None:
-        """Count a picture; one that could not be read does not count.
+        """Count a picture; unreadable ones do not count.
 
-        Raises: RunError: the model finds something else than what the file gives.
+        Raises: RunError: the model's results are of another kind than the file's.
         """
         if "error" in entry:
             return
@@ -78,17 +78,17 @@ class GroundTruth:
         self._missing += not is_there
 
     def require(self, kinds: Collection[str]) -> None:
-        """Raise RunError where the model gives other kinds of results."""
+        """Raise RunError if the model gives other kinds of results."""
         if self._key not in kinds:
             raise RunError(f"--expect: {self._path} gives {self._what}, and the model gives none")
 
     def _count(self, entry: Entry) -> bool:
-        """Count a picture, and return whether the file has it."""
+        """Count a picture, and return whether the file lists it."""
         raise NotImplementedError
 
     @property
     def text(self) -> str:
-        """Say for people how much was found."""
+        """Return the accuracy as text."""
         raise NotImplementedError
 
     @property
@@ -97,7 +97,7 @@ class GroundTruth:
         raise NotImplementedError
 
     def is_met(self) -> bool:
-        """Log that the file lacks pictures; return whether it has any."""
+        """Log how many pictures the file lacks; return whether it has any."""
         if self._missing and not self.pictures:
             log.error("--expect: none of the pictures is in %s", self._path)
             return False
@@ -107,17 +107,17 @@ class GroundTruth:
         return True
 
 
-_Right = frozenset[int] | str  # the classes that are right, or the name of one
+_Right = frozenset[int] | str  # the correct classes, or the name of one
 
 
 class ExpectedClasses(GroundTruth):
     """The class of each picture."""
 
     def __init__(self, path: str, classes: Mapping[str, _Right], first: int, most: int) -> None:
-        """`first`: the index of the first class that is no background. `most`: results."""
+        """`first`: the index of the first class after the background. `most`: results."""
         super().__init__(path, "results", "classes of pictures")
         self._classes, self._first = ByFile(classes), first
-        self._right = np.zeros(TOP, np.int64)  # with so many results
+        self._right = np.zeros(TOP, np.int64)  # hits among the best 1, 2, ... results
         self._tops = [1, TOP] if most >= TOP else [1]
 
     def _count(self, entry: Entry) -> bool:
@@ -151,10 +151,10 @@ class ExpectedClasses(GroundTruth):
 
 
 class ExpectedBoxes(GroundTruth):
-    """The things in each picture, in COCO's form."""
+    """The objects in each picture, in COCO's format."""
 
     def __init__(self, path: str, content: Any) -> None:
-        """Raises: KeyError, TypeError, ValueError: the content is not of that form."""
+        """Raises: KeyError, TypeError, ValueError: the content is not in that format."""
         super().__init__(path, "detections", "boxes")
         self._truths: dict[int, list[Thing]] = {image["id"]: [] for image in content["images"]}
         for each in content["annotations"]:
@@ -169,11 +169,11 @@ class ExpectedBoxes(GroundTruth):
         self._precision = MeanPrecision()
 
     def image_id(self, path: str) -> int | None:
-        """Return the number of a picture in the file; None: it is not there."""
+        """Return a picture's id in the file; None: it is not listed."""
         return self._ids.find(path)
 
     def category(self, row: Entry) -> int | None:
-        """Return the number of a result's category, by its name; without labels by its class."""
+        """Return the id of a result's category, by name; without labels by class."""
         if row["label"] is None:
             return int(row["index"])
         return self._categories.get(row["label"].strip().casefold())
@@ -214,15 +214,15 @@ class ExpectedBoxes(GroundTruth):
 
 
 def box_of(row: Entry) -> list[float]:
-    """Return a result's box as COCO has it: left, top, width and height in pixels."""
+    """Return a result's box in COCO's form: left, top, width and height in pixels."""
     box = row["box"]
     return [box["left"], box["top"], box["right"] - box["left"], box["bottom"] - box["top"]]
 
 
 def read_expected(path: str, labels: Sequence[str], most: int) -> GroundTruth:
-    """Read the file; `labels`: the model's, which count classes; `most`: results a picture.
+    """Read the file; `labels`: the model's, to index classes; `most`: results per picture.
 
-    Raises: RunError: it cannot be read, or is neither such a CSV file nor COCO's JSON.
+    Raises: RunError: it cannot be read, or is neither a CSV file of classes nor COCO's JSON.
     """
     try:
         with open(path, encoding="utf-8-sig", newline="") as file:

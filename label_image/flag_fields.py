@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Dataclass fields that hold a flag's row: what it takes, and what is said of it."""
+"""Dataclass fields that describe flags: type, default and help text."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tflite_opencl.cli.flags import SHARED, Flag
 
 T = TypeVar("T")
 D = TypeVar("D")
-# What the help calls a value, if not N.
+# The metavar of a value other than N.
 _METAVARS: dict[Any, str] = {truth: "BOOL", str: "WORD", path: "FILE", output_path: "FILE"}
 
 
@@ -21,10 +21,10 @@ class Row(Flag):
     """A flag of label_image.
 
     Attributes:
-        no_effect: why a value other than the default does nothing here. needs: the flag without
-            which it does nothing. page: the document that says more. is_common: --help shows it;
-            --help_all shows all. is_for_one: it is for one picture, not for several.
-            is_repeatable: every value counts, not the last.
+        no_effect: why a value other than the default does nothing here. needs: the flag it has no
+            effect without. page: the document with details. is_common: listed by --help;
+            --help_all lists all. is_for_one: applies to one picture, not to several.
+            is_repeatable: all values count, not only the last.
     """
 
     default: Any = None
@@ -36,7 +36,7 @@ class Row(Flag):
     is_repeatable: bool = False
 
     def text(self, has_detail: bool) -> str:
-        """Return what is said of it, with a number's default."""
+        """Return the help text, with a number's default."""
         is_number = type(self.default) in (int, float) and not self.no_effect
         default = f" (default: {self.default:g})" if is_number else ""
         return f"{self.help}{self.detail if has_detail else ''}{default}"
@@ -51,7 +51,7 @@ def _field(row: Row) -> Any:
 def flag(
     help: str, convert: Callable[[str], T], default: D, metavar: str = "", **more: Any
 ) -> T | D:
-    """Return the field of a flag; `more`: of its Row."""
+    """Return the field of a flag; `more`: arguments of its Row."""
     row = Row(help, convert, metavar or _METAVARS.get(convert, "N"), default=default, **more)
     return _field(row)  # type: ignore[no-any-return]
 
@@ -62,7 +62,7 @@ def switch(help: str, **more: Any) -> bool:
 
 
 def shared(name: str, default: Any, text: str = "", detail: str = "", **more: Any) -> Any:
-    """Return the field of a flag that other commands have, too; `text`: what is said of it here."""
+    """Return the field of a flag shared with other commands; `text`: its help text here."""
     of_all = SHARED[name]
     row = Row(f"{of_all.help}{text}", of_all.convert, of_all.metavar, of_all.short,
               f"{of_all.detail}{detail}", default)  # fmt: skip
@@ -70,7 +70,7 @@ def shared(name: str, default: Any, text: str = "", detail: str = "", **more: An
 
 
 def no_effect(help: str, why: str, default: T, metavar: str = "", short: str = "") -> T:
-    """Return the field of a flag that does nothing; its default says what it takes."""
+    """Return the field of a flag that does nothing; its type is the default's."""
     kinds: dict[type, Callable[[str], Any]] = {bool: truth, int: integer, str: str}
     made: T = flag(help, kinds[type(default)], default, metavar, short=short, no_effect=why)
     return made

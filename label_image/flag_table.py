@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The table of flags: TFLite's label_image's, its delegates', and our own, each a typed field.
+"""The table of flags: TFLite's label_image's, its delegates', and this project's, as typed fields.
 
-Parser, help, manual page, completion and the table of docs/label_image.md are made from it.
+Source of the parser, help, manual page, completion and the table of docs/label_image.md.
 """
 
-# ruff: noqa: RUF009 - what the calls return are fields
+# ruff: noqa: RUF009 - these calls return fields
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ _STDOUT = "; - is stdout, which then holds nothing else"
 # fmt: off
 @dataclass(frozen=True, init=False, repr=False, eq=False)
 class ToolFlags:
-    """The flags of TFLite's label_image, which prefixes abbreviate."""
+    """The flags of TFLite's label_image, which may be abbreviated to prefixes."""
 
     tflite_model: str | None = shared(
         "tflite_model", None, f" (default: {DEFAULT_MODEL}, or the embedded one)",
@@ -88,7 +88,7 @@ class ToolFlags:
 
 @dataclass(frozen=True, init=False, repr=False, eq=False)
 class TfliteFlags(ToolFlags):
-    """And the flags of TFLite's delegates, which other tools of TFLite take, too."""
+    """Adds the flags of TFLite's delegates, which TFLite's other tools accept, too."""
 
     use_gpu: bool = flag("run the model through OpenCL", truth, False, is_common=True)
     gpu_backend: str = flag("cl is what runs here", one_of("", "cl", "gl"), "", "cl|gl")
@@ -136,7 +136,7 @@ class TfliteFlags(ToolFlags):
 
 @dataclass(frozen=True, init=False, repr=False, eq=False)
 class Flags(TfliteFlags):
-    """And our own."""
+    """Adds this project's flags."""
 
     signature: str | None = shared("signature", None)
     input_size: tuple[int, int] | None = shared(

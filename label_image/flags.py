@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The command line: every flag of TFLite's label_image, and our own.
+"""Command-line parsing: every flag of TFLite's label_image, and this project's.
 
-flag_table.py says what exists; argparse converts and explains it. No file or device is opened here.
+flag_table.py declares the flags; argparse converts and documents them. Opens no file or device.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ EXAMPLES = (
     ("label_image --use_gpu -i picture.jpg --report report.html", "a page for a bug report"),
     ("label_image --use_gpu --batch 8 -i folder", "each picture of a folder, eight at once"),
 )
-# Flags that mean true where no value follows, by what converts it: the values that they take.
+# Flags that mean true without a value, by converter: the values that they accept.
 _WITHOUT_VALUE: dict[Any, set[str]] = {truth: {*TRUTH}, compare_mode: {*TRUTH, "all"}}
 _BY_SHORT = {row.short: name for name, row in ALL.items() if row.short}
 
 
 def parse(arguments: Sequence[str]) -> Settings:
-    """Return the settings the arguments ask for.
+    """Return the settings that the arguments specify.
 
-    Raises: UsageError: an unknown flag, a missing or a wrong value.
+    Raises: UsageError: an unknown flag, or a missing or invalid value.
     """
     words, models, pictures = _normalise(arguments)
     given = vars(parser().parse_args(words))
@@ -45,7 +45,7 @@ def parse(arguments: Sequence[str]) -> Settings:
     given["tflite_model"] = models[0] if models else None
     if pictures and "image" in asked:
         pictures.insert(0, given["image"])
-    elif len(pictures) == 1:  # it is what --image takes
+    elif len(pictures) == 1:  # equivalent to --image
         asked.append("image")
         given["image"] = pictures.pop()
     settings = Settings(
@@ -56,7 +56,7 @@ def parse(arguments: Sequence[str]) -> Settings:
 
 
 def _check(settings: Settings) -> None:
-    """Raise UsageError where flags exclude or need each other."""
+    """Raise UsageError for conflicting flags and missing prerequisites."""
     if settings.resume and settings.json_lines in (None, "-"):
         raise UsageError("--resume needs --json_lines FILE, which the run before has written")
     if settings.video:
@@ -79,7 +79,7 @@ def _check(settings: Settings) -> None:
 
 
 def _check_video(settings: Settings, video: str) -> None:
-    """Raise UsageError where a flag is of pictures."""
+    """Raise UsageError for a flag that applies to pictures only."""
     if settings.is_image_asked:
         raise UsageError("--video and pictures exclude each other")
     of_pictures = {
@@ -96,7 +96,7 @@ def _check_video(settings: Settings, video: str) -> None:
 
 
 def usage(has_all: bool = False) -> str:
-    """Return the help text; `has_all`: with every flag, those that do nothing included."""
+    """Return the help text; `has_all`: of every flag, including those without effect."""
     return parser(has_all).format_help()
 
 
@@ -106,9 +106,9 @@ class _Parser(argparse.ArgumentParser):
 
 
 def parser(has_all: bool = True) -> argparse.ArgumentParser:
-    """Return a new parser of all flags; pictures are not among them.
+    """Return a new parser of all flags, without the picture arguments.
 
-    `has_all`: its help tells of all of them, not only of those that are mostly needed.
+    `has_all`: its help lists all flags, not only the common ones.
     """
     codes = codes_text(*(code for code in EXIT_CODES if code != NOTHING_RUN))
     made = _Parser(
@@ -141,7 +141,7 @@ def _normalise(arguments: Sequence[str]) -> tuple[list[str], list[str], list[str
     waiting = list(arguments)
     while waiting:
         word = waiting.pop(0)
-        if word == "--":  # what follows are pictures, whatever they begin with
+        if word == "--":  # the rest are pictures, even if they start with a dash
             pictures += waiting
             break
         if word and not word.startswith("-"):
@@ -155,7 +155,7 @@ def _normalise(arguments: Sequence[str]) -> tuple[list[str], list[str], list[str
             words.append(f"--{name}")
             continue
         if value is None and convert in _WITHOUT_VALUE:
-            # `--use_gpu picture.bmp` must not swallow the picture.
+            # `--use_gpu picture.bmp` must not consume the picture.
             values = _WITHOUT_VALUE[convert]
             following = waiting[0] if waiting else ""
             value = "true"
@@ -175,7 +175,7 @@ def _normalise(arguments: Sequence[str]) -> tuple[list[str], list[str], list[str
 
 
 def _split(word: str) -> tuple[str, str | None]:
-    """Return the flag's whole name and its value."""
+    """Return the flag's full name and its value."""
     if word.startswith("--") and len(word) > 2:
         name, equals, value = word[2:].partition("=")
         return _resolve(name.replace("-", "_")), value if equals else None
@@ -191,7 +191,7 @@ def _split(word: str) -> tuple[str, str | None]:
 def _resolve(name: str) -> str:
     if name in ALL:
         return name
-    # Only label_image's own names can be shortened, so that our flags never make one ambiguous.
+    # Only label_image's own names have prefixes, so that our flags never make one ambiguous.
     matches = [each for each in TOOL if each.startswith(name)]
     if len(matches) == 1:
         return matches[0]

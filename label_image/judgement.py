@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a run's paths came to: how far OpenCL's is from the others', and what follows from that."""
+"""The verdict on a run: OpenCL's differences from the other paths, and what follows from them."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ log = logging.getLogger("label_image")
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """The state of a run: a new one follows each step.
+    """The state of a run: each step makes a new one.
 
     Attributes:
-        job: of the first path; `job.reference`: compare it. gpu: the OpenCL path; None: there is
-            none, or it failed. beside: what it is compared with, by compare.py's names; None:
-            nothing is. reasons: for each path that is missing there, why it is. substitute: what
-            runs in OpenCL's place. untuned: OpenCL's path before, where `gpu` was tuned after it.
-            gave_up: why OpenCL failed. left_out: why one of several devices was, which gave
-            pictures that nobody compared. totals: of all pictures so far. answer: the outputs of
-            the one picture; after Ctrl-C there are none. is_finite: all results are numbers.
+        job: of the first path; `job.reference`: compare with it. gpu: the OpenCL path; None: there
+            is none, or it failed. beside: the paths it is compared with, by compare.py's names;
+            None: not compared. reasons: why each missing path is missing. substitute: the path that
+            replaces OpenCL's. untuned: OpenCL's path before tuning, if `gpu` was tuned later.
+            gave_up: why OpenCL failed. left_out: why a device was excluded that had already run
+            pictures nobody compared. totals: of all pictures so far. answer: the outputs of the one
+            picture; none after Ctrl-C. is_finite: no result is NaN or infinite.
     """
 
     job: Job
@@ -51,12 +51,12 @@ class Judgement:
 
     @property
     def reference(self) -> str:
-        """Whose kernels OpenCL's outputs are compared with, for people."""
+        """The name of the kernels that OpenCL's outputs are compared with."""
         return f"TFLite's {self._judged_by.name}" if self._judged_by else self.runtime.reference
 
     @property
     def other_kernels(self) -> str:
-        """Which nodes others than the reference kernels judge, and why; "": none."""
+        """The nodes compared with other kernels than the reference's, and why; "": none."""
         return self._judged_by.reasons if self._judged_by else ""
 
     @property
@@ -66,30 +66,30 @@ class Judgement:
 
     @property
     def other(self) -> str:
-        """The document's name of that path."""
+        """That path's name in the document."""
         is_beside = CPU in (self.beside or {})
         return "external" if self.job.external and not is_beside else "cpu"
 
     @property
     def paths(self) -> dict[str, Path]:
-        """Each path by its name in the document."""
+        """The paths by their names in the document."""
         paths = {self.other: self.cpu, "gpu": self.gpu}
         return {name: path for name, path in paths.items() if path is not None}
 
     @property
     def speedup(self) -> float | None:
-        """The time of a picture on the CPU over that on OpenCL; None: one ran too few times."""
+        """CPU time over OpenCL time for a picture; None: one has too few runs."""
         both = [path for path in (self.cpu, self.gpu) if path and path.has_run_enough]
         return both[0].picture_ms / both[1].picture_ms if len(both) == 2 else None
 
     @property
     def is_sample(self) -> bool:
-        """Whether some pictures were classified by OpenCL and not compared, but others were."""
+        """Whether some OpenCL results were compared and others were not."""
         return 0 < self.totals.compared < self.totals.classified
 
     @property
     def where(self) -> str:
-        """Say in how many of several pictures OpenCL computed wrongly."""
+        """Say for how many of several pictures OpenCL computed wrong results."""
         if self.job.is_timed:
             return ""
         sample = " that were compared" if self.is_sample else ""
@@ -97,7 +97,7 @@ class Judgement:
 
     @property
     def failure(self) -> str:
-        """Why OpenCL did not do it, or did it wrongly; "" = nothing to complain of."""
+        """Why OpenCL failed or computed wrong results; "": neither."""
         why, totals = self.gave_up or self.left_out, self.totals
         if why or not totals.wrong or totals.distances is None:
             return why
@@ -110,12 +110,12 @@ class Judgement:
 
     @property
     def not_compared(self) -> str:
-        """Say how many pictures were classified and not compared; "": none."""
+        """Say how many classified pictures were not compared; "": none."""
         count = self.totals.classified - self.totals.compared
         return f"{count} pictures before were not compared" if count else ""
 
     def exit_code(self) -> int:
-        """Return the exit code of a run with results; say at last where most nodes were lost."""
+        """Return the exit code of a run with results; warn last if few nodes were delegated."""
         if self.failure:
             return NO_DEVICE
         taken = self.gpu.delegation if self.gpu else None

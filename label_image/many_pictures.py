@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A run on many pictures: each is classified, shown as a row and written as an entry."""
+"""A run on many pictures: each is classified, printed as a row and written as a record."""
 
 from __future__ import annotations
 
@@ -43,19 +43,19 @@ class ManyPictures:
     """A run on several pictures."""
 
     def __init__(self, prepared: PreparedRun, out: TextIO, width: int) -> None:
-        """`width`: of what stderr shows."""
+        """`width`: of the text on stderr."""
         self._width = width
         self._prepared, self._settings, self._out = prepared, prepared.settings, out
         self._found: Sequence[str] = ()  # files and folders
-        self._names: Mapping[str, str] = {}  # what people call a file, if that is not its path
-        # Pictures of folders that no installed reader reads, by what reads them.
+        self._names: Mapping[str, str] = {}  # display names that differ from the path
+        # Pictures of folders that no installed reader supports, by the reader they need.
         self._skipped = Counter[str]()
-        self._done = Counter[str]()  # pictures of a run before
+        self._done = Counter[str]()  # pictures of the resumed run
 
     def run(self) -> int:
-        """Run the model on each, show and write what comes of it, and return the exit code.
+        """Classify all pictures, print and write the results, and return the exit code.
 
-        Raises: RunError, DefaultModelError, DecoderFailed: something is wrong with all pictures.
+        Raises: RunError, DefaultModelError, DecoderFailed: an error that affects all pictures.
         """
         settings, prepared = self._settings, self._prepared
         floats = prepared.meaning.head is not CLASSIFICATION
@@ -72,7 +72,7 @@ class ManyPictures:
             paths.open()
             paths.open_others()
             sinks.open_lines()
-            with contextlib.suppress(KeyboardInterrupt):  # what is done is shown and written
+            with contextlib.suppress(KeyboardInterrupt):  # print and write the results so far
                 self._classify(Series(paths), sinks)
             with interrupts.held():
                 judgement = paths.judgement
@@ -82,12 +82,12 @@ class ManyPictures:
 
     @property
     def _header(self) -> dict[str, Any]:
-        """What comes before all totals."""
+        """The document's entries before the totals."""
         header: dict[str, Any] = {"interrupted": True} if interrupts.was_pressed() else {}
         return header | ({"skipped": self._skipped.total()} if self._skipped else {})
 
     def _ended(self, text: str, unreadable: int, sinks: Sinks) -> int:
-        """Show the summary, and return the exit code of pictures that are not as they should be."""
+        """Print the summary, and return the exit code for unreadable or missing pictures."""
         if self._skipped:
             log.warning("skipped what no installed reader reads: %s", skipped_text(self._skipped))
         console.write(sys.stderr, text)
@@ -110,9 +110,9 @@ class ManyPictures:
         return job_of_many(prepared)
 
     def _pictures(self, skipped: Counter[str]) -> Iterator[tuple[int, str | None]]:
-        """Yield each picture that is to be classified, with its number among all, from 1.
+        """Yield each picture to classify, with its number among all, from 1.
 
-        None: there is none now.
+        None: none at the moment.
         """
         left = self._done.copy()
         which, of = self._settings.shard or (1, 1)
@@ -132,9 +132,9 @@ class ManyPictures:
                 yield number, path
 
     def _classify(self, series: Series, sinks: Sinks) -> None:
-        """Classify all pictures; end early where nobody reads the results any more."""
+        """Classify all pictures; stop early when the output has no reader."""
         settings, meaning = self._settings, self._prepared.meaning
-        numbers: deque[int] = deque()  # of the pictures under way
+        numbers: deque[int] = deque()  # of the pictures in flight
 
         def paths() -> Iterator[str | None]:
             for number, path in self._pictures(self._skipped):
@@ -153,15 +153,15 @@ class ManyPictures:
             bar = contextlib.nullcontext(_no_step)
         with bar as step, contextlib.closing(outcomes):
             for kept in outcomes:
-                with interrupts.held():  # what is counted is shown and written, too, and whole
+                with interrupts.held():  # print and write a counted picture, too, and completely
                     is_read = self._tell(kept, numbers.popleft(), sinks)
                 interrupts.check()
                 step()
                 if not is_read and not sinks.sinks:
-                    break  # `| head` has seen enough
+                    break  # a closed pipe, as with `| head`
 
     def _tell(self, kept: Outcome, number: int, sinks: Sinks) -> bool:
-        """Show and write what came of a picture; return whether somebody reads the rows."""
+        """Print and write a picture's outcome; return whether the rows have a reader."""
         result = result_of(self._prepared.meaning, kept, self._settings.num_results_of_several)
         record = record_of(kept, self._names.get(kept.path, kept.path), result)
         return self._show(record, result, kept.path, number, sinks)
@@ -169,9 +169,9 @@ class ManyPictures:
     def _show(
         self, record: PictureRecord, result: Result | None, path: str, number: int, sinks: Sinks
     ) -> bool:
-        """Show and write a picture; return whether somebody reads the rows.
+        """Print and write a picture; return whether the rows have a reader.
 
-        `result`: None: no files of it are asked for. `path`: where the picture is.
+        `result`: None: no per-picture files are requested. `path`: the picture's file.
         """
         settings, outcome, is_read = self._settings, record.outcome, True
         if outcome.error:
@@ -190,12 +190,12 @@ def _no_step() -> None:
 
 
 def job_of_many(prepared: PreparedRun) -> Job:
-    """Return the job of the first path; raises RunError: it is not one for many."""
+    """Return the job of the first path; raises RunError: the model does not suit many pictures."""
     feeds = prepared.feeds
     nothing = np.zeros((16, 16, 3), np.uint8)
-    # Refuses an input that takes no picture, before anything is built.
+    # Rejects a model without a picture input before anything is built.
     pixels = to_input(nothing, *astuple(prepared.meaning.format))
-    if prepared.meaning.input.shape[0] != 1:  # of height x width alone
+    if prepared.meaning.input.shape[0] != 1:  # a shape of height x width alone
         raise RunError("several pictures need an input whose first dimension counts pictures")
     if feeds.main in feeds.given:
         raise RunError("--input gives values to the input that would take the pictures")
@@ -204,9 +204,9 @@ def job_of_many(prepared: PreparedRun) -> Job:
 
 
 def _picture(path: str, result: Result) -> NDArray[np.uint8] | None:
-    """Return the picture if there is something to draw: what decodes pictures keeps none."""
+    """Return the picture if results can be drawn into it: the decoders keep none."""
     try:
         return load_picture(path) if result.scene.is_drawable else None
-    except (OSError, PictureError) as error:  # it is gone
+    except (OSError, PictureError) as error:  # deleted meanwhile
         log.warning("what was found in %s is not drawn: %s", path, error)
         return None

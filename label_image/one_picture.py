@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A run on one picture, or on the values of --input: it is shown and written."""
+"""A run on one picture, or on the values of --input: prints and writes the results."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from tflite_opencl.timing.profile_text import profile_text
 from tflite_opencl.timing.trace import chrome_json, perfetto_trace
 
 _MEASURING = "\n\nmeasuring what is left; Ctrl-C ends that, and what was measured is kept"
-_FILE_COLUMNS = 160  # of a profile that no terminal folds
+_FILE_COLUMNS = 160  # of a profile in a file, which needs no wrapping
 
 log = logging.getLogger("label_image")
 results = logging.getLogger("label_image.results")
@@ -45,21 +45,21 @@ class OnePicture:
     """A run on one picture, or on the values of --input.
 
     Attributes:
-        paths: those that run it.
+        paths: those that have run.
     """
 
     def __init__(self, prepared: PreparedRun, out: TextIO, width: int) -> None:
-        """Read the picture; `width`: of what stderr shows. Raises: RunError, as `read_picture`."""
+        """Read the picture; `width`: of the text on stderr. Raises: RunError, as `read_picture`."""
         prepared.check_drawing()
         _check_outputs(prepared)
         self._prepared, self._settings, self._out = prepared, prepared.settings, out
         self._width = width
-        self._picture: NDArray[Any] | None = None  # None: no input takes one
+        self._picture: NDArray[Any] | None = None  # None: the model has no picture input
         job = replace(prepared.job(self._main_input()), is_timed=True)
         self.paths = Paths(job, prepared.runtime, prepared.graph)
 
     def run(self) -> int:
-        """Run the model, show and write what came of it, and return the exit code."""
+        """Run the model, print and write the results, and return the exit code."""
         self.answer()
         settings, judgement = self._settings, self.paths.judgement
         gpu, by_name = judgement.gpu, judgement.paths
@@ -78,7 +78,7 @@ class OnePicture:
             with lines_to(settings.json, self._out) as write:
                 write(document(self._about(), judgement, settings.cpu_threads, entries))
         if settings.report is not None:
-            # OpenCL's first.
+            # OpenCL's comes first.
             paths = {
                 self._path_name(name, path): (path, results[name].lines)
                 for name, path in sorted(by_name.items(), reverse=True)
@@ -90,9 +90,9 @@ class OnePicture:
         return judgement.exit_code()
 
     def answer(self) -> None:
-        """Run the job on all its paths, and show its results: at once where somebody watches.
+        """Run the job on all paths and print its results, immediately on a terminal.
 
-        Results that turn out to be wrong are followed by the CPU's.
+        Results found to be wrong are followed by the CPU's.
         """
         paths, prepared = self.paths, self._prepared
         paths.open()
@@ -114,7 +114,7 @@ class OnePicture:
         paths.require_finite(answer)
 
     def show(self, result: Result) -> None:
-        """Log the results, and write the outputs and the picture that were asked for."""
+        """Log the results, and write the requested outputs and picture."""
         settings, picture = self._settings, self._picture
         for line in result.lines:
             results.info("%s", line)
@@ -127,7 +127,7 @@ class OnePicture:
             log.info("the picture is in %s", settings.output_image)
 
     def _main_input(self) -> NDArray[Any]:
-        """Return the values of the input that takes the picture, or of the first."""
+        """Return the values of the picture input, or of the first input."""
         settings, prepared = self._settings, self._prepared
         graph, feeds, path = prepared.graph, prepared.feeds, ""
         if feeds.picture is None:
@@ -145,7 +145,7 @@ class OnePicture:
         warn_of_zeros(graph, feeds)
         if settings.verbose:
             if self._picture is not None:
-                if os.path.isfile(path):  # it may have come through a pipe
+                if os.path.isfile(path):  # not a pipe
                     log.info("len: %d", os.path.getsize(path))
                 height, width, channels = self._picture.shape
                 log.info("width, height, channels: %d, %d, %d", width, height, channels)
@@ -155,7 +155,7 @@ class OnePicture:
         return pixels
 
     def _table_above(self, note: str = "") -> contextlib.AbstractContextManager[object]:
-        """Show what is known so far above the bars that come."""
+        """Print the table so far above the progress bars."""
         judgement, kernels = self.paths.judgement, self._prepared.kernels
         if judgement.gpu is None or not self._prepared.is_watched:
             return contextlib.nullcontext()
@@ -167,7 +167,7 @@ class OnePicture:
         return Result(meaning, outputs, size, most, self._prepared.batch)
 
     def _path_name(self, name: str, path: Path) -> str:
-        """Return what people call a path of the document."""
+        """Return the display name of a path of the document."""
         cpu, taken = f"CPU, {self._prepared.kernels}", path.delegation
         if taken is not None and taken.library:
             return self.paths.job.delegates
@@ -187,7 +187,7 @@ class OnePicture:
 
 
 def _check_outputs(prepared: PreparedRun) -> None:
-    """Look at the files of --output_dir. Raises: RunError: one is an input, or a folder."""
+    """Check the file names of --output_dir. Raises: RunError: one is an input, or a folder."""
     folder = prepared.settings.output_dir
     if folder is None or not os.path.isdir(folder):
         return

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Opens a path: timed on one input through TFLite, or for many pictures, there or on a Model.
+"""Opens a path: timed on one input through TFLite, or for many pictures, in TFLite or a Model.
 
-A path logs label_image's own lines as it goes. It neither reads pictures nor decodes results.
+Prints label_image's own log lines. Neither reads pictures nor decodes results.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _OF_MODELS = (
     "precision",
     "isolate",
     "run_timeout",
-)  # options that class Model has, too
+)  # options that class Model supports, too
 
 log = logging.getLogger("label_image")
 results = logging.getLogger("label_image.results")
@@ -50,11 +50,11 @@ stdout = logging.getLogger("tflite_opencl.stdout")
 
 @contextlib.contextmanager
 def open_path(job: Job, runtime: Runtime, graph: Graph) -> Iterator[Path]:
-    """Give the job's path; one that is timed has after Ctrl-C the times so far and no outputs.
+    """Yield the job's path; after Ctrl-C a timed one has the times so far and no outputs.
 
     Raises:
         RunError: TFLite cannot run the model, or the external delegate cannot be used.
-        NoDeviceError: there is no OpenCL device, or not the wanted one.
+        NoDeviceError: there is no OpenCL device, or not the requested one.
         DelegateFailed: the OpenCL delegate, or a run with it, failed.
     """
     with contextlib.ExitStack() as stack:
@@ -63,7 +63,7 @@ def open_path(job: Job, runtime: Runtime, graph: Graph) -> Iterator[Path]:
             if job.is_timed:
                 path = _timed(job, runtime, graph)
             elif job.own_batch > 1:
-                pass  # neither class Model nor an interpreter of another batch runs it
+                pass  # neither class Model nor a resized interpreter runs it
             elif job.opencl is not None and runtime.why_not:
                 path = _without_tflite(stack, job, runtime, graph)
             elif job.opencl is not None and job.batch is not None:
@@ -94,7 +94,7 @@ def _timed(job: Job, runtime: Runtime, graph: Graph) -> Path:
             if taken and job.profile_rows:
                 for line in profile_lines(opened.profile(), job.profile_rows):
                     results.info("%s", line)
-        if interrupts.was_pressed():  # the last run may have left parts of an output
+        if interrupts.was_pressed():  # Ctrl-C may have left outputs of the last run incomplete
             return path
         path.outputs, path.judged_by = zero_unused_rows(graph, opened.outputs()), opened.judge
         path.profile = opened.node_profile(graph) if job.profile_rows else None
@@ -104,7 +104,7 @@ def _timed(job: Job, runtime: Runtime, graph: Graph) -> Path:
 
 
 def _warn_of_nothing_taken(taken: Delegation | None, graph: Graph) -> None:
-    """Log a warning where the OpenCL delegate, or the one beside it, took no node."""
+    """Warn if the OpenCL delegate, or the other one, took no node."""
     if taken is not None and not graph.nodes:
         log.warning("the model has no operators: OpenCL has nothing to run")
     elif taken is not None and not taken.delegated:
@@ -117,7 +117,7 @@ def _warn_of_nothing_taken(taken: Delegation | None, graph: Graph) -> None:
 
 
 def _on_one(job: Job) -> Job:
-    """Return the job, of several devices on the first that passes its self-test."""
+    """Return the job, restricted to the first of several devices that passes its self-test."""
     several = () if job.opencl is None else several_devices(job.opencl.device)
     if job.opencl is None or not several:
         return job
@@ -126,7 +126,7 @@ def _on_one(job: Job) -> Job:
 
 
 def _without_tflite(stack: contextlib.ExitStack, job: Job, runtime: Runtime, graph: Graph) -> Path:
-    """Return the path of a model that OpenCL runs whole; without TFLite nothing else runs it."""
+    """Return the path of a model that OpenCL runs whole; nothing else can without TFLite."""
     try:
         return _whole_model(stack, job, graph)
     except Unsupported as refusal:
@@ -134,7 +134,7 @@ def _without_tflite(stack: contextlib.ExitStack, job: Job, runtime: Runtime, gra
 
 
 def _whole_or_none(stack: contextlib.ExitStack, job: Job, graph: Graph) -> Path | None:
-    """Return the path of a model that OpenCL runs whole; None: it does not."""
+    """Return the path of a model that OpenCL runs whole; None: it cannot."""
     try:
         return _whole_model(stack, job, graph)
     except Unsupported as refusal:
@@ -147,7 +147,7 @@ def _whole_or_none(stack: contextlib.ExitStack, job: Job, graph: Graph) -> Path 
 
 
 def _whole_model(stack: contextlib.ExitStack, job: Job, graph: Graph) -> Path:
-    """Return the path of a Model. Raises: Unsupported: OpenCL does not run all of it."""
+    """Return the path of a Model. Raises: Unsupported: OpenCL cannot run all of it."""
     options, begin_s = job.opencl, time.perf_counter()
     assert options is not None
     limits = {
@@ -157,7 +157,7 @@ def _whole_model(stack: contextlib.ExitStack, job: Job, graph: Graph) -> Path:
     }
     if job.external is not None:
         raise Unsupported("--external_delegate_path: delegates share nodes in TFLite alone")
-    if limit := next(filter(limits.get, limits), None):  # which class Model cannot keep
+    if limit := next(filter(limits.get, limits), None):  # class Model cannot enforce these
         raise Unsupported(f"--{limit} leaves nodes to the CPU")
     with bars.start() as watch:
         kept = {name: getattr(options, name) for name in _OF_MODELS}
@@ -197,14 +197,14 @@ def _through_tflite(opened: OpenInterpreter, job: Job, runtime: Runtime, graph: 
         begin_s = time.perf_counter()
         values = np.random.default_rng(1).integers(0, 128, (batch, *job.input.shape[1:]))
         sample = values.astype(job.input.dtype)
-        with contextlib.suppress(RunError, RuntimeError, ValueError):  # as of a fixed RESHAPE
+        with contextlib.suppress(RunError, RuntimeError, ValueError):  # for example a fixed RESHAPE
             at_once = _resized(job, runtime, graph, batch)
             load_ms = 1e3 * (time.perf_counter() - begin_s)
             ours, theirs = at_once(sample), run(sample)
             if len(ours) == batch and all(
                 all(map(np.array_equal, *each)) for each in zip(ours, theirs, strict=True)
             ):
-                # The last pictures, fewer than a batch, are not worth another resizing.
+                # A last, partial batch is not worth another resize.
                 return Path(
                     load_ms,
                     lambda pixels: at_once(pixels) if len(pixels) == batch else run(pixels),
@@ -216,7 +216,7 @@ def _through_tflite(opened: OpenInterpreter, job: Job, runtime: Runtime, graph: 
 def _resized(
     job: Job, runtime: Runtime, graph: Graph, batch: int
 ) -> Callable[[Array], list[Outputs]]:
-    """Return what runs a whole batch at once; raises where the model is not made for that."""
+    """Return a runner of whole batches; raises if the model does not support the batch size."""
     interpreter = interpreter_for(job, runtime, graph)
     inputs = interpreter.get_input_details()
     for details in inputs:

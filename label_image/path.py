@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A path: a model that is ready to run batches of pictures, or that was timed on one.
+"""A path: a model ready to run batches of pictures, or already timed on one input.
 
-It neither reads pictures nor decodes results.
+Neither reads pictures nor decodes results.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from tflite_opencl.timing.profile import Profile
 from tflite_opencl.timing.timing import Times, are_enough, cores, total_cpu_seconds
 from tflite_opencl.timing.trace import Trace
 
-_AHEAD = 3  # batches a device that Model.run_async takes before it waits
+_AHEAD = 3  # batches per device that Model.run_async queues before it blocks
 
 Array = NDArray[Any]
 Outputs = tuple[Array, ...]  # of one picture, in the model's own shapes
@@ -34,45 +34,45 @@ Outputs = tuple[Array, ...]  # of one picture, in the model's own shapes
 
 @dataclass(eq=False)
 class Run:
-    """A batch that a path was given."""
+    """A batch submitted to a path."""
 
-    outputs: Callable[[], list[Outputs]]  # gives each picture's; raises as Path.run
-    piece: DeviceRun | None = None  # what several devices make of it; None: `outputs` runs it
+    outputs: Callable[[], list[Outputs]]  # returns each picture's; raises as Path.run
+    piece: DeviceRun | None = None  # its run on one of several devices; None: `outputs` runs it
 
     @property
     def is_done(self) -> bool:
-        """Whether `outputs` has no other thread to wait for."""
+        """Whether `outputs` returns without waiting for another thread."""
         return self.piece is None or self.piece.is_done
 
     def cancel(self) -> None:
-        """Leave it out, if it has not begun."""
+        """Drop it if it has not started."""
         if self.piece is not None:
             self.piece.cancel()
 
 
 @dataclass(eq=False)
 class Path:
-    """A model that is ready to run, or that was timed on its job's input and is closed."""
+    """A model ready to run, or one timed on its job's input and closed again."""
 
     load_ms: float  # from the file to allocated tensors, kernels built
-    call: Callable[[Array], Any] | None = None  # runs a batch; None: the job's input was all
-    batch: int = 1  # pictures at once
+    call: Callable[[Array], Any] | None = None  # runs a batch; None: only the job's input was run
+    batch: int = 1  # pictures per run
     delegation: Delegation | None = None  # of the OpenCL delegate
     load_parts: Mapping[str, float] = field(default_factory=dict)  # of load_ms, by Watch's phases
-    # Gives memory for a batch that this path reads faster than other memory.
+    # Allocates memory for a batch that this path reads faster than other memory.
     empty_batch: Callable[[], Array] | None = None
-    ahead: int = 1  # batches that may be under way at once
-    judged_by: Kernels | None = None  # which kernels ran, where they judge; None: it is no judge
+    ahead: int = 1  # maximum number of batches in flight
+    judged_by: Kernels | None = None  # the reference path's kernels; None: not the reference path
 
-    # Where it was timed:
-    outputs: Outputs = field(default=(), repr=False)  # after Ctrl-C there are none
+    # Set if it was timed:
+    outputs: Outputs = field(default=(), repr=False)  # none after Ctrl-C
     times: Times | None = None
-    longer: Times | None = None  # of as many runs as a comparison needs, if that was asked for
-    profile: Profile | None = None  # of OpenCL's nodes, if that was asked for
-    trace: Trace | None = None  # of some more runs, if that was asked for
+    longer: Times | None = None  # as many runs as a comparison needs, if requested
+    profile: Profile | None = None  # of OpenCL's nodes, if requested
+    trace: Trace | None = None  # of some additional runs, if requested
 
-    # What `run` was given, and the time from tensors to outputs that took: by the clock, and of
-    # all threads, those of a child that executes the plans, too.
+    # Pictures passed to `run`, and the time from tensors to outputs: wall-clock, and CPU time of
+    # all threads, including a child process that executes the plans.
     pictures: int = 0
     seconds: float = 0.0
     cpu_seconds: float = 0.0
@@ -84,24 +84,24 @@ class Path:
 
     @property
     def portions(self) -> Sequence[Portion]:
-        """What each of several devices did; () of one."""
+        """The share of each of several devices; () for one device."""
         return ()
 
     @property
     def comparison_times(self) -> Times | None:
-        """Give the times that are compared with other paths'; None: it was not timed."""
+        """The times to compare with other paths'; None: it was not timed."""
         return self.longer or self.times
 
     @property
     def per_second(self) -> float:
-        """Pictures a second, from tensors to outputs."""
+        """Pictures per second, from tensors to outputs."""
         return self.pictures / self.seconds if self.seconds else 0.0
 
     @property
     def picture_ms(self) -> float:
-        """Milliseconds a picture, 0 where none has run.
+        """Milliseconds per picture; 0 before the first run.
 
-        Of timed runs it is the median, as a busy machine moves averages.
+        The median of timed runs: load on the machine shifts averages.
         """
         if (times := self.comparison_times) is not None:
             return times.median_ms
@@ -109,37 +109,37 @@ class Path:
 
     @property
     def cpu_load(self) -> float:
-        """CPU time of all threads over the time by the clock."""
+        """CPU time of all threads over wall-clock time."""
         return cores(self.cpu_seconds, self.seconds)
 
     @property
     def has_run_enough(self) -> bool:
-        """Whether there are enough runs to compare their times with another path's."""
+        """Whether there are enough runs to compare the times with another path's."""
         if (times := self.comparison_times) is not None:
             return times.are_enough and times.median_ms > 0
         return are_enough(self.pictures, self.seconds)
 
     def warm_up(self, pixels: Array, runs: int) -> None:
-        """Run so many times, and count none of them. Raises as `run`."""
+        """Run this many times without counting. Raises as `run`."""
         assert self.call is not None
         for _ in range(runs):
             self.call(pixels)
 
     def start(self, pixels: Array, listen: Callable[[], object]) -> Run:
-        """Return what gives the outputs; `listen` is called when another thread has them.
+        """Start a run; `listen` is called when another thread has its outputs.
 
         Raises: as `run`.
         """
         return Run(partial(self.run, pixels))
 
     def gives_up(self, device: DeviceInfo | None, why: str) -> bool:
-        """Give one of several devices no more, if another one is left; return whether it is so."""
+        """Stop using one of several devices, if another one is left; return whether it did."""
         return False
 
     def run(self, pixels: Array) -> list[Outputs]:
         """Return each picture's outputs.
 
-        Shapes: (n, h, w, c), n up to the batch; where it was timed, the job's input alone
+        Shapes: (n, h, w, c), n up to the batch; if it was timed, only the job's input
         Raises:
             RunError: TFLite fails. DelegateFailed: the OpenCL delegate, or a run with it, failed.
         """
@@ -154,9 +154,9 @@ class Path:
 
 
 def model_path(model: Model, job: Job, graph: Graph, **facts: Any) -> Path:
-    """Return the path of a model; other inputs than the picture's are the job's.
+    """Return the path of a model; inputs other than the picture come from the job.
 
-    `facts`: what else is known of the path, by its names in Path.
+    `facts`: further fields of Path.
     """
     inputs = [np.zeros(details.shape, details.dtype) for details in model.input_details]
     for number, value in job.other_inputs:
@@ -182,27 +182,27 @@ def model_path(model: Model, job: Job, graph: Graph, **facts: Any) -> Path:
 
 
 class SpreadPath(Path):
-    """A path over several devices: a batch a device, and more that wait.
+    """A path over several devices: one batch per device, plus queued ones.
 
-    Its seconds are those in which a batch was under way.
+    Its seconds are those with a batch in flight.
     """
 
     def __init__(
         self, model: Model, graph: Graph, arrays: Callable[[Array], list[Array]], **facts: Any
     ) -> None:
-        """`arrays`: all inputs of a batch of pictures. `facts`: as of `model_path`."""
+        """`arrays`: all inputs of a batch of pictures. `facts`: as for `model_path`."""
         super().__init__(**facts)
         self._model, self._graph, self._arrays = model, graph, arrays
-        self._lock = threading.Lock()  # of the two below, and of the seconds
+        self._lock = threading.Lock()  # protects the next two fields, and the seconds
         self._under_way = 0
-        self._since = 0.0, 0.0  # when that changed
+        self._since = 0.0, 0.0  # time of the last change
 
     @property
     def portions(self) -> Sequence[Portion]:
         return self._model.portions
 
     @property
-    def device_name(self) -> str:  # of the devices that are left
+    def device_name(self) -> str:  # of the remaining devices
         return " + ".join(each.device.name for each in self.portions if not each.failure)
 
     def warm_up(self, pixels: Array, runs: int) -> None:
@@ -211,7 +211,7 @@ class SpreadPath(Path):
                 self._model.run_on_each(self._arrays(pixels))
 
     def start(self, pixels: Array, listen: Callable[[], object]) -> Run:
-        """Give the devices a batch; `listen` is called when its outputs are there."""
+        """Submit a batch to the devices; `listen` is called when its outputs are ready."""
         self._count(1)
         try:
             with delegate_failures():
@@ -245,7 +245,7 @@ class SpreadPath(Path):
         return each
 
     def _count(self, more: int) -> None:
-        """Count the batches under way, and the time in which there was one."""
+        """Update the batches in flight, and the time with at least one."""
         with self._lock:
             now = time.perf_counter(), total_cpu_seconds()
             if self._under_way:
@@ -256,9 +256,9 @@ class SpreadPath(Path):
 
 
 def outputs_of_each(outputs: Sequence[Array], tensors: Sequence[Tensor]) -> list[Outputs]:
-    """Split the outputs of a batch.
+    """Split a batch's outputs by picture.
 
-    Raises: ValueError: they are not as many as pictures.
+    Raises: ValueError: their batch size is not the number of pictures.
     """
     return [
         tuple(

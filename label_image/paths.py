@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A run's paths: OpenCL's, the CPU's in its place, and those beside it that it is compared with."""
+"""A run's paths: OpenCL's, the CPU's as its fallback, and those that it is compared with."""
 
 from __future__ import annotations
 
@@ -48,11 +48,11 @@ log = logging.getLogger("label_image")
 
 
 class Paths(contextlib.ExitStack):
-    """Opens a run's paths, keeps them open, and compares what they compute.
+    """Opens a run's paths, keeps them open, and compares their outputs.
 
     Attributes:
-        judgement: what they came to so far. floats: compare with the reference kernels even where
-            all outputs are floats.
+        judgement: the state so far. floats: compare with the reference kernels even if all outputs
+            are floats.
     """
 
     def __init__(
@@ -66,10 +66,10 @@ class Paths(contextlib.ExitStack):
         share: float = MOST,
         is_quiet: bool = False,
     ) -> None:
-        """`job.input`: the picture, or what the paths for many are warmed up with.
+        """`job.input`: the picture, or the warm-up input of the paths for many.
 
-        `compares_all`: each picture, not a sample of them. `share`: as of `Sample`. `is_quiet`:
-        somebody else complains of results that are no numbers.
+        `compares_all`: each picture, not a sample of them. `share`: as for `Sample`. `is_quiet`:
+        the caller reports NaN and infinite results.
         """
         super().__init__()
         self.job, self.graph, self.floats = job, graph, floats
@@ -82,9 +82,9 @@ class Paths(contextlib.ExitStack):
     # --- opening
 
     def open(self) -> None:
-        """Open OpenCL's path where that is asked for, else or where that fails the CPU's.
+        """Open OpenCL's path if requested, otherwise or if that fails the CPU's.
 
-        Raises: as `run`, where the CPU cannot take over.
+        Raises: as `run`, if there is no fallback to the CPU.
         """
         gpu = None
         if self.job.opencl is not None:
@@ -92,14 +92,14 @@ class Paths(contextlib.ExitStack):
                 gpu = self.run(self.job)
                 self.judgement = replace(self.judgement, gpu=gpu)
             except (DelegateFailed, NoDeviceError) as error:
-                if self._runtime.why_not:  # the CPU cannot take over
+                if self._runtime.why_not:  # there is no CPU fallback
                     raise
                 self.give_up(error)
         path = gpu or self.open_substitute()
         self.judgement = replace(self.judgement, answer=path.outputs)
 
     def open_others(self) -> None:
-        """Open what OpenCL is compared with, if it is. Raises: KeyboardInterrupt: Ctrl-C."""
+        """Open the paths to compare OpenCL with, if any. Raises: KeyboardInterrupt: Ctrl-C."""
         gpu = self.judgement.gpu
         if gpu is None or not self.job.reference:
             return
@@ -125,20 +125,20 @@ class Paths(contextlib.ExitStack):
                 raise
 
     def run(self, job: Job, is_beside: bool = False) -> Path:
-        """Return a path that has run its job; `is_beside`: to compare OpenCL with.
+        """Return a path that has run its job; `is_beside`: for comparison with OpenCL.
 
         Raises: RunError, DelegateFailed, NoDeviceError.
         """
         stack: contextlib.ExitStack = self
         if is_beside:
-            # A sample is compared picture by picture; the reference kernels run once either way.
+            # A sample is compared picture by picture; one run of the reference kernels is enough.
             is_cpu = job.opencl is None and job.cpu_kernels == self.job.cpu_kernels
             job = replace(job, batch=job.batch if is_cpu and self.sample.is_all else None)
         elif job.opencl is not None:
             stack = self._gpu_stack
             is_one = job.batch is None and several_devices(job.opencl.device)
             job = replace(job, batch=1) if is_one else job
-        if is_beside and job.cpu_kernels == "reference":  # which may end their process
+        if is_beside and job.cpu_kernels == "reference":  # these kernels may abort their process
             opening = path_in_child(job)
         else:
             opening = open_path(job, self._runtime, self.graph)
@@ -150,24 +150,24 @@ class Paths(contextlib.ExitStack):
         return path
 
     def open_substitute(self) -> Path:
-        """Open the path that runs in OpenCL's place."""
+        """Open the fallback path."""
         path = self.run(replace(self.job, opencl=None))
         self.judgement = replace(self.judgement, substitute=path)
         return path
 
     def _lose(self, name: str, error: Exception) -> None:
-        """Go on without a path beside OpenCL's, and keep why."""
+        """Continue without a path that OpenCL is compared with, and record why."""
         known, why = self.judgement, reason_of(error)
         why = f"{NO_REFERENCE}: {why}" if name == REFERENCE else why
         beside = {each: path for each, path in (known.beside or {}).items() if each != name}
         self.judgement = replace(known, beside=beside, reasons={**known.reasons, name: why})
 
     def give_up(self, error: DelegateFailed | NoDeviceError) -> None:
-        """Go on without OpenCL, and say why."""
+        """Continue without OpenCL, and record why."""
         log_error(error, self.job.verbose)
         who = f"{self.job.library} and the CPU run" if self.job.external else "the CPU runs"
         log.warning("%s the model instead", who)
-        # The memory that the failed run holds must not slow down the next one.
+        # Memory held by the failed run must not slow down the next one.
         traceback.clear_frames(error.__traceback__)
         self.judgement = replace(self.judgement, gave_up=reason_of(error), gpu=None)
         self._gpu_stack.close()
@@ -175,7 +175,7 @@ class Paths(contextlib.ExitStack):
     # --- comparing
 
     def compare_one(self) -> None:
-        """Run the one picture beside OpenCL, too; after Ctrl-C the CPU's times are those so far."""
+        """Run the one picture on the other paths; after Ctrl-C the CPU's times are those so far."""
         gpu = self.judgement.gpu
         if gpu is None or not self.job.reference:
             return
@@ -192,9 +192,9 @@ class Paths(contextlib.ExitStack):
         self.judgement = replace(self.judgement, answer=outcome.outputs)
 
     def tune(self) -> None:
-        """Measure which kernels are the fastest where that is left, and run the picture once more.
+        """Tune the kernels if that is still to do, and run the picture once more.
 
-        Ctrl-C ends only that. Other outputs than before are compared, as by `compare_one`.
+        Ctrl-C only stops the tuning. Outputs that changed are compared, as by `compare_one`.
         """
         gpu, opencl, tuned = self.judgement.gpu, self.job.opencl, None
         if gpu is None or gpu.delegation is None or opencl is None or self.judgement.failure:
@@ -214,11 +214,11 @@ class Paths(contextlib.ExitStack):
             self.compare_one()
 
     def require_finite(self, outputs: Outputs) -> None:
-        """Complain of results that are no numbers."""
+        """Warn about NaN or infinite results."""
         self.complain(not_finite(outputs, self.graph.outputs))
 
     def complain(self, why: str, path: str = "") -> None:
-        """Say once that results are no numbers; of several pictures, of the first such one."""
+        """Warn once about NaN or infinite results; of several pictures, about the first."""
         if why and self.judgement.is_finite and not self._is_quiet:
             self.judgement = replace(self.judgement, is_finite=False)
             log.error("%s", f"{path}: {why}" if path else why)
@@ -226,7 +226,7 @@ class Paths(contextlib.ExitStack):
     def count(
         self, outcome: Outcome, decoding: float = 0.0, processes: int = 0, seconds: float = 0.0
     ) -> None:
-        """Count a picture, as `Totals.plus`; the first that OpenCL computed wrongly is said."""
+        """Count a picture, as `Totals.plus`; warn about the first wrong OpenCL result."""
         totals = self.judgement.totals.plus(outcome, decoding, processes, seconds)
         self.judgement = replace(self.judgement, totals=totals)
         known = self.judgement
@@ -240,13 +240,13 @@ class Paths(contextlib.ExitStack):
             log.warning("%s: from now on each one is", known.not_compared)
 
     def leave_out(self, why: str) -> None:
-        """Complain of one of several devices that gave pictures which nobody compared."""
+        """Warn about an excluded device that had run pictures nobody compared."""
         before = self.judgement.not_compared
         self.judgement = replace(self.judgement, left_out=f"{why}; {before}")
         log.error("%s", before)
 
     def compare(self, pixels: NDArray[Any], gpu: Sequence[Outputs]) -> list[Outcome]:
-        """Return what comes of pictures; the CPU's outputs count where OpenCL's are wrong."""
+        """Return the outcomes of pictures; the CPU's outputs replace wrong ones of OpenCL."""
         known, begin_s = self.judgement, time.perf_counter()
         assert known.beside is not None
         done = {id(known.gpu): list(gpu)}

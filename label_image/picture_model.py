@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a model takes of pictures and says of them, as one record; it runs nothing.
+"""A model's picture input, labels and outputs as one record; runs nothing.
 
-The classes of predictors.py and the service of tflite_opencl/serve stand on it.
+Shared by the classes of predictors.py and the service of tflite_opencl/serve.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from tflite_opencl.harness.open_sizes import with_picture_size
 
 
 class PictureModel:
-    """How a model with an input for one picture is fed and read.
+    """How pictures enter a model and its outputs are decoded.
 
     Attributes:
-        source: the model's path, or its content. feeds: which input takes the picture.
-        labels: names of classes, by their numbers. meaning: of its input and its outputs.
-        batch: pictures that it takes at once.
+        source: the model's path, or its content. feeds: which input gets the picture.
+        labels: class names by index. meaning: of its input and its outputs.
+        batch: pictures per run.
     """
 
     def __init__(
@@ -42,9 +42,9 @@ class PictureModel:
         size: tuple[int, int] | None = None,
         graph: Graph | None = None,
     ) -> None:
-        """Read the model; the arguments are those of Predictor, `task` None is the model's own.
+        """Read the model; the arguments are those of Predictor, with the model's own task for None.
 
-        `signature`: whose graph it is; None: the file's first. `graph`: it, where it was read.
+        `signature`: of the graph to use; None: the first. `graph`: that graph, if already read.
 
         Raises: RunError, delegate.ModelError: as Predictor.
         """
@@ -70,7 +70,7 @@ class PictureModel:
 def _labels(
     given: str | os.PathLike[str] | Sequence[str] | None, embedded: Sequence[str]
 ) -> tuple[Sequence[str], str]:
-    """Return the labels, and where they come from; raises RunError: they cannot be read."""
+    """Return the labels and their origin; raises RunError: they cannot be read."""
     if given is None:
         return embedded, ""
     if isinstance(given, (str, os.PathLike)):

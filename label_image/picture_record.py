@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is shown and written of one picture of many; it can cross between processes."""
+"""The printed row and JSON entry of one picture of many; can be sent between processes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from label_image.result import Result
 
 @dataclass(frozen=True, slots=True)
 class PictureRecord:
-    """What came of a picture, for people and for JSON."""
+    """A picture's outcome, for people and for JSON."""
 
     outcome: Outcome
     row: str
@@ -22,12 +22,12 @@ class PictureRecord:
 
 
 def result_of(meaning: Meaning, outcome: Outcome, most: int) -> Result:
-    """Return what a picture's outputs say; `most`: results."""
+    """Decode a picture's outputs; `most`: results."""
     return Result(meaning, outcome.outputs, outcome.size, most)
 
 
 def record_of(outcome: Outcome, name: str, result: Result) -> PictureRecord:
-    """Return the record of a picture that people call `name`."""
+    """Return the record of a picture displayed as `name`."""
     error = outcome.error.replace(outcome.path, name)
     outcome = replace(outcome, path=name, error=error)
     return PictureRecord(outcome, "" if error else result.row(name), picture_entry(outcome, result))

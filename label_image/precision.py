@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Mean average precision of boxes, by the rules of COCO's own evaluation.
+"""Mean average precision of boxes, as COCO's own evaluation defines it.
 
 Source: cocodataset/cocoapi, PythonAPI/pycocotools/cocoeval.py: iouType "bbox", area "all", 100
-detections of a class a picture. It neither reads files nor knows names.
+detections per class and picture. Neither reads files nor knows names.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-# How much of two boxes must be common, of what either covers.
+# Thresholds of intersection over union.
 OVERLAPS = np.linspace(0.5, 0.95, 10)
 _RECALLS = np.linspace(0.0, 1.0, 101)
 _MOST = 100
@@ -24,21 +24,21 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class Thing:
-    """What is in a picture, or what a model found there."""
+    """An object in a picture, or a detection."""
 
     category: int
     box: Sequence[float]  # left, top, width, height
-    score: float = 1.0  # of what was found
-    is_crowd: bool = False  # several things in one box: what is found there counts neither way
+    score: float = 1.0  # of a detection
+    is_crowd: bool = False  # several objects in one box: detections there are ignored
 
 
-# Of a category in a picture: how many things are to be found, the scores of those that were, and
-# (overlaps, found) whether each is a thing and whether it counts neither way.
+# Of a category in a picture: the number of objects, the scores of the detections, and two
+# (overlaps, detections) masks: whether each is a hit and whether it is ignored.
 _Matched = tuple[int, Array, NDArray[np.bool_], NDArray[np.bool_]]
 
 
 class MeanPrecision:
-    """The precision over all pictures that were added."""
+    """The mean average precision over all added pictures."""
 
     def __init__(self) -> None:
         self._categories: dict[int, list[_Matched]] = defaultdict(list)
@@ -54,7 +54,7 @@ class MeanPrecision:
             self._categories[number].append((things, scores, *_matched(ours, theirs)))
 
     def at_each(self) -> Array:
-        """Return the mean over categories at each of OVERLAPS; nan: there was nothing to find.
+        """Return the mean over categories at each of OVERLAPS; nan: there are no objects.
 
         Shapes: (overlaps,)
         """
@@ -70,11 +70,11 @@ class MeanPrecision:
 def _matched(
     found: Sequence[Thing], truths: Sequence[Thing]
 ) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    """Return for each overlap which boxes are hits, and which count neither way.
+    """Return for each overlap which detections are hits, and which are ignored.
 
-    Each box, the best score first, takes the thing that it covers best and that is still free.
-    `truths`: crowds last, which are never used up.
-    Shapes: (overlaps, found) each
+    Each detection, in order of score, takes the free object with the greatest overlap.
+    `truths`: crowds last, which may be taken any number of times.
+    Shapes: (overlaps, detections) each
     """
     common = _overlaps(found, truths)
     are_crowds = np.array([each.is_crowd for each in truths], bool)
@@ -84,7 +84,7 @@ def _matched(
         free = np.ones(len(truths), bool)
         for number, shares in enumerate(common):
             fitting = free & (shares >= least)
-            # A crowd is taken only where no thing is left; of two that are equal, the last.
+            # A crowd is taken only if no other object matches; of equal ones, the last.
             fitting = fitting & ~are_crowds if (fitting & ~are_crowds).any() else fitting
             if fitting.any():
                 best = np.flatnonzero(fitting & (shares == shares[fitting].max()))[-1]
@@ -94,7 +94,7 @@ def _matched(
 
 
 def _overlaps(found: Sequence[Thing], truths: Sequence[Thing]) -> Array:
-    """Return the common part of each two boxes, of what either covers; of a crowd, of the found.
+    """Return each pair's intersection over union; over the detection's area for crowds.
 
     Shapes: (found, truths)
     """
@@ -112,7 +112,7 @@ def _overlaps(found: Sequence[Thing], truths: Sequence[Thing]) -> Array:
 def _precisions(
     things: int, scores: Array, hits: NDArray[np.bool_], ignored: NDArray[np.bool_]
 ) -> Array:
-    """Return the area under precision over recall at each overlap, from 101 points."""
+    """Return the area under the precision-recall curve at each overlap, from 101 points."""
     order = np.argsort(-scores, kind="stable")
     hits, ignored = hits[:, order], ignored[:, order]
     right, wrong = hits.cumsum(1), (~hits & ~ignored).cumsum(1)

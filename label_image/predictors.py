@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""label_image in Python: a model that is called with pictures and returns what it found.
+"""label_image as a Python API: a model is called with pictures and returns results.
 
-Models are read, run and understood by the command's own code.
+Models are read, run and decoded by the command's own code.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ Own = TypeVar("Own", bound="Predictor[Any]")
 
 
 class Predictor(Generic[Result]):
-    """A model for pictures, as a context.
+    """A model that takes pictures, as a context manager.
 
     A picture is a path, the bytes of a file, a PIL image or an array (h, w), (h, w, 3) or (h, w, 4)
     of uint8, in the order red, green, blue.
 
     Attributes:
-        labels: names of classes, by their numbers. device: what runs the model, "CPU" for TFLite.
+        labels: class names by index. device: what runs the model, "CPU" for TFLite.
         verdicts: which nodes OpenCL runs, and why not the others; () without a device.
     """
 
@@ -68,18 +68,18 @@ class Predictor(Generic[Result]):
     ) -> None:
         """Read the model, and make it ready to run.
 
-        `device`: None is the CPU, through TFLite. Else what `delegate.Model` takes: a number, words
+        `device`: None is the CPU, through TFLite. Else as for `delegate.Model`: a number, words
         of a name, "all" for every device. A model that OpenCL cannot run as a whole runs on one
-        device through TFLite, node by node where it can be; a warning counts the others.
-        `labels`: a file with a label a line, or the labels; None: the model's own. `task`: what the
-        command's --task takes. `batch`: pictures at once on a device. `threshold`: the least score.
-        `mean`, `std`: of pixels; None: the model's own, or what such models have. An 8-bit input
-        takes pixels as they are, unless these or the model say another range.
-        `size`: the input's height and width, where the model leaves them open; None: 224 x 224.
-        `threads`: of TFLite. `isolate`, `run_timeout`: as of delegate.Options; after
+        device through TFLite, with supported nodes delegated; a warning counts the others.
+        `labels`: a file with one label per line, or the labels; None: the model's own. `task`: as
+        for --task of the command. `batch`: pictures per device run. `threshold`: minimum score.
+        `mean`, `std`: of pixels; None: the model's own, or its kind's usual ones. An 8-bit input
+        takes pixels unchanged, unless these or the model specify another range.
+        `size`: the input's height and width, if the model leaves them open; None: 224 x 224.
+        `threads`: of TFLite. `isolate`, `run_timeout`: as in delegate.Options; after
         three deaths the CPU runs all of the model, with a warning.
         Raises:
-            RunError: the model is none of this kind, or cannot be read or run; the labels cannot be
+            RunError: the model is not of this kind, or cannot be read or run; the labels cannot be
                 read. delegate.DelegateError: the model is damaged (ModelError), there is no such
                 device (NoDeviceError), or it runs no node of the model (Unsupported).
         """
@@ -115,7 +115,7 @@ class Predictor(Generic[Result]):
     @overload
     def __call__(self, pictures: list[Any]) -> list[Result]: ...
     def __call__(self, pictures: Picture | list[Any]) -> Result | list[Result]:
-        """Return what is found in a picture, or in each of a list of them.
+        """Return the results of a picture, or of each in a list of them.
 
         Raises: PictureError: a picture cannot be used. FileNotFoundError: there is no such file.
             RunError, delegate.DelegateError: the run failed.
@@ -136,7 +136,7 @@ class Predictor(Generic[Result]):
             return list(self._results(pictures))
 
     def close(self) -> None:
-        """Give the device's memory back; a second call does nothing."""
+        """Release the device's memory; a second call does nothing."""
         self._stack.close()
 
     def __enter__(self: Own) -> Own:
@@ -164,7 +164,7 @@ class Predictor(Generic[Result]):
         return path
 
     def _results(self, pictures: Sequence[Picture]) -> Iterator[Result]:
-        """Yield a result a picture; as many batches as the devices take are under way."""
+        """Yield one result per picture, with as many batches in flight as the devices take."""
         waiting: deque[Any] = deque()
         sizes: deque[Sequence[int]] = deque()
         for begin in range(0, len(pictures), self._path.batch):
@@ -192,7 +192,7 @@ class Predictor(Generic[Result]):
 
 
 class Classifier(Predictor["Sequence[Class]"]):
-    """A model that gives classes of pictures, the best first; see Predictor."""
+    """A model that classifies pictures, best class first; see Predictor."""
 
     _task = "classification"
 
@@ -201,7 +201,7 @@ class Classifier(Predictor["Sequence[Class]"]):
 
 
 class Detector(Predictor["Sequence[Detection]"]):
-    """A model that finds things in pictures, the most certain first; see Predictor."""
+    """A model that detects objects in pictures, highest score first; see Predictor."""
 
     _task = "detection"
 
@@ -210,7 +210,7 @@ class Detector(Predictor["Sequence[Detection]"]):
 
 
 class Segmenter(Predictor[Mask]):
-    """A model that gives a class for each pixel of a picture; see Predictor."""
+    """A model that assigns a class to each pixel of a picture; see Predictor."""
 
     _task = "segmentation"
 
@@ -219,7 +219,7 @@ class Segmenter(Predictor[Mask]):
 
 
 class Poses(Predictor["Sequence[Pose]"]):
-    """A model that finds the points of bodies in pictures; see Predictor."""
+    """A model that finds the keypoints of people in pictures; see Predictor."""
 
     _task = "pose"
 
@@ -229,7 +229,7 @@ class Poses(Predictor["Sequence[Pose]"]):
 
 @contextlib.contextmanager
 def _plain_errors() -> Iterator[None]:
-    """Turn the command's errors into those that say everything themselves."""
+    """Convert the command's errors to self-contained ones."""
     try:
         yield
     except DelegateFailed as error:

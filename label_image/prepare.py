@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""All that a run needs before a device is opened: model, inputs, labels, and a path's job."""
+"""Everything a run needs before a device is opened: model, inputs, labels, and a path's job."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from tflite_opencl.oracle.judge_process import begin as begin_judge
 from tflite_opencl.timing.trace import can_write
 
 LABELS_NAME = "imagenet_labels"  # among the official files
-_COMPARED_S = 1.0  # the least that each path is timed for a comparison that somebody reads
+_COMPARED_S = 1.0  # minimum time per path for a comparison that a person reads
 
 log = logging.getLogger("label_image")
 
@@ -48,14 +48,14 @@ log = logging.getLogger("label_image")
 class Model:
     """The model to run."""
 
-    name: str  # as label_image's lines show it
-    source: str | bytes  # its file, or, where no file can be written, its content
-    labels: str | None  # the file of labels that is looked for; None: the default's class names
+    name: str  # as displayed in label_image's lines
+    source: str | bytes  # its file, or its content if no file can be written
+    labels: str | None  # the label file to look for; None: the default model's class names
 
 
 @dataclass(frozen=True, slots=True)
 class PreparedRun:
-    """A model that can be run, and what its inputs get."""
+    """A model ready to run, and the values of its inputs."""
 
     settings: Settings
     runtime: Runtime
@@ -66,20 +66,20 @@ class PreparedRun:
 
     @property
     def kernels(self) -> str:
-        """What the CPU runs, for people."""
+        """The display name of the CPU's kernels."""
         return self.runtime.kernels(self.settings.cpu_kernels)
 
     @property
     def batch(self) -> int:
-        """Pictures that the model itself takes at once."""
+        """The batch size of the model itself."""
         return 1 if self.feeds.picture is None else batch_of(self.graph.inputs[self.feeds.picture])
 
     def job(self, pixels: NDArray[Any]) -> Job:
         """Return the job of the first path.
 
-        `pixels`: the main input's values; a picture fills all places of a batch.
+        `pixels`: the main input's values; a picture is repeated over the whole batch.
 
-        Raises: UsageError: --exclude_ops names an op that does not exist.
+        Raises: UsageError: --exclude_ops names an unknown op.
         """
         settings = self.settings
         if self.batch > len(pixels):
@@ -90,7 +90,7 @@ class PreparedRun:
             )
         path, opencl, tune = settings.external_delegate_path, None, settings.tune
         if settings.use_gpu:
-            if tune == "auto":  # a profile is of tuned kernels
+            if tune == "auto":  # profiles need tuned kernels
                 tune = "full" if self.is_watched and self._is_examined else "quick"
             opencl = Options(
                 device=device_asked(settings.device),
@@ -129,7 +129,7 @@ class PreparedRun:
 
     @property
     def tunes_after(self) -> bool:
-        """Whether to tune once the results are shown."""
+        """Whether to tune after the results are printed."""
         return self.settings.tune == "auto" and self.is_watched and not self._is_examined
 
     @property
@@ -138,11 +138,11 @@ class PreparedRun:
 
     @property
     def is_watched(self) -> bool:
-        """Whether somebody sees what takes long."""
+        """Whether somebody watches the progress."""
         return sys.stderr.isatty()
 
     def check_drawing(self) -> None:
-        """Raise RunError where --output_image is asked for and there will be nothing to draw."""
+        """Raise RunError if --output_image is given for a model whose results cannot be drawn."""
         if self.settings.output_image is None:
             return
         if self.feeds.picture is None:
@@ -154,9 +154,9 @@ class PreparedRun:
 
 
 def prepare(settings: Settings) -> PreparedRun:
-    """Find and read all that the settings mean, after a look at the places to write to.
+    """Find and read everything the settings refer to, after checking the output paths.
 
-    Raises: UsageError, RunError, DelegateError, DefaultModelError, RuntimeMissing: it cannot be.
+    Raises: UsageError, RunError, DelegateError, DefaultModelError, RuntimeMissing.
     """
     _check_files(settings)
     if settings.trace and not can_write(settings.trace):
@@ -166,10 +166,10 @@ def prepare(settings: Settings) -> PreparedRun:
     if settings.report and importlib.util.find_spec("jinja2") is None:
         raise RunError("--report needs jinja2 (pip install tflite-opencl[suite])")
     if settings.device_profile is not None:
-        # Before anything is built: a wrong one is no reason to run on the CPU.
+        # Before anything is built: a wrong name is no reason to fall back to the CPU.
         profile = read_device_profile(settings.device_profile)
         log.info("Keeping the limits of %s: %s", profile.name, profile.description)
-    # Without OpenCL nothing is left that could run.
+    # Without OpenCL there is no runtime left.
     runtime = runtime_if_any() if settings.use_gpu else find_runtime()
     if runtime.why_not:
         text = "%s: only OpenCL runs the model, and numpy is what it is compared with"
@@ -205,7 +205,7 @@ def prepare(settings: Settings) -> PreparedRun:
 
 
 def _with_sizes(graph: Graph, model: Model, settings: Settings, runtime: Runtime) -> Graph:
-    """Return the graph with fixed sizes of what is fed. Raises: UsageError: none are left open."""
+    """Return the graph with open input sizes fixed. Raises: UsageError: none are open."""
     graph = with_file_shapes(graph, settings.input)
     is_one = not settings.is_for_several and os.path.isfile(settings.image)
     return with_picture_size(
@@ -215,7 +215,7 @@ def _with_sizes(graph: Graph, model: Model, settings: Settings, runtime: Runtime
 
 
 def _check_files(settings: Settings) -> None:
-    """Look at the places to write to. Raises: RunError, UsageError: one cannot be written."""
+    """Check the output paths. Raises: RunError, UsageError: one cannot be written."""
     given = {name: getattr(settings, name) for name in ALL}
     keep_inputs(given, *settings.pictures, DEFAULT_MODEL, DEFAULT_LABELS)
     documents = {"json": settings.json, **settings.documents}
@@ -237,7 +237,7 @@ def _check_files(settings: Settings) -> None:
 def find_model(name: str | None, progress: Progress) -> Model:
     """Return the model; building the default may take a while.
 
-    Raises: DefaultModelError: the embedded default is meant and cannot be had. FetchError: an
+    Raises: DefaultModelError: the default model is needed and not available. FetchError: an
         official file in the cache is damaged.
     """
     if name is None and not os.path.exists(DEFAULT_MODEL):
@@ -255,10 +255,10 @@ def find_model(name: str | None, progress: Progress) -> Model:
 
 
 def read_graph(model: Model, signature: str | None = None) -> Graph:
-    """Return the model's graph of this signature, None: its first; it has an input and an output.
+    """Return the model's graph of this signature, None: the first; it has an input and an output.
 
-    Raises: RunError: there is no such file, or it lacks one of these. ModelError: the file is
-        damaged or foreign. SignatureError: it has no such signature.
+    Raises: RunError: there is no such file, or the graph lacks one of these. ModelError: the file
+        is damaged or not a model. SignatureError: it has no such signature.
     """
     try:
         graph = read_model(model.source, signature)
@@ -274,9 +274,9 @@ def read_graph(model: Model, signature: str | None = None) -> Graph:
 
 
 def find_labels(model: Model, asked: str | None, embedded: Sequence[str]) -> Sequence[str]:
-    """Return the labels; position = class. Without any, a model is shown without.
+    """Return the labels by class; none are required.
 
-    `asked`: the file of --labels. `carried`: the model's own.
+    `asked`: the file of --labels. `embedded`: the model's own.
     Raises: RunError: as `labels_in`. DefaultModelError: the default's are not installed.
     """
     if asked is not None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What follows label_image's own lines: the table of the paths. Everything here returns text."""
+"""The summary after label_image's own lines: a table of the paths. Everything here returns text."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tflite_opencl.harness.chain import share_text
 from tflite_opencl.harness.job import Delegation
 
 _PHASES = ("device", "build", "tune", "upload")
-# Rows of the table, where paths were timed on one picture, and where they ran many.
+# Rows of the table for paths timed on one picture, and for paths that ran many.
 _OF_TIMED = (
     ("average, ms", "{.average_ms:.3f}"),
     ("minimum, ms", "{.min_ms:.3f}"),
@@ -34,15 +34,15 @@ _OF_MANY = (
     ("CPU load", "{.cpu_load:.2f} cores"),
 )
 
-Facts = list[tuple[str, str]]  # words and texts
+Facts = list[tuple[str, str]]  # labels and texts
 
 
 def summary_text(
     judgement: Judgement, kernels: str, width: int = 80, more: Sequence[tuple[str, str]] = ()
 ) -> str:
-    """Return a table with a column a path, then facts, then what was left to the CPU and why.
+    """Return a table with one column per path, then facts, then the nodes left to the CPU and why.
 
-    `kernels`: what the CPU ran, as Runtime.kernels names it. `more`: facts about all pictures.
+    `kernels`: the CPU's, as named by Runtime.kernels. `more`: facts about all pictures.
     """
     gpu, untuned, is_timed = judgement.gpu, judgement.untuned, judgement.job.is_timed
     cpu = "EXTERNAL" if judgement.other == "external" else f"CPU, {kernels}"
@@ -68,7 +68,7 @@ def summary_text(
 
 
 def count_facts(totals: Totals) -> Facts:
-    """Return what all pictures together took by the clock."""
+    """Return the wall-clock times over all pictures."""
     unreadable = f", {totals.unreadable} not readable" if totals.unreadable else ""
     rate = f", {totals.per_second:.1f}/s by the clock" if totals.seconds else ""
     facts = [("pictures", f"{totals.classified} classified{unreadable}{rate}")]
@@ -81,7 +81,7 @@ def count_facts(totals: Totals) -> Facts:
 
 
 def devices_text(devices: Sequence[DeviceInfo], width: int = 80) -> str:
-    """Return the OpenCL devices as a table; the first column is what --device takes."""
+    """Return the OpenCL devices as a table; the first column holds values for --device."""
     table = table_of("", "device", "type", "platform", "OpenCL", "driver", numbers=(0,))
     for info in devices:
         # "OpenCL 3.0 PoCL HSTR: pthread-x86_64-pc-linux-gnu-...": the second word is the version.
@@ -91,7 +91,7 @@ def devices_text(devices: Sequence[DeviceInfo], width: int = 80) -> str:
 
 
 def table_of(*headings: str, numbers: Sequence[int] = ()) -> Table:
-    """Return an empty table; `numbers`: which columns hold numbers."""
+    """Return an empty table; `numbers`: the numeric columns."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for place, heading in enumerate(headings):
         justify: JustifyMethod = "right" if place in numbers else "left"
@@ -100,7 +100,7 @@ def table_of(*headings: str, numbers: Sequence[int] = ()) -> Table:
 
 
 def path_rows(paths: Sequence[Path]) -> list[tuple[str, list[str]]]:
-    """Return the times of each path, then those until it was ready: a word, and a text a path."""
+    """Return the times of each path, then its load times: a label, and one text per path."""
     timed = [times for path in paths if (times := path.comparison_times) is not None]
     rows = [
         (word, [text.format(each) for each in timed or paths])
@@ -118,7 +118,7 @@ def path_rows(paths: Sequence[Path]) -> list[tuple[str, list[str]]]:
 
 
 def speedup_facts(judgement: Judgement) -> Facts:
-    """Return how much faster OpenCL is; nothing where one of the paths did not run."""
+    """Return OpenCL's speed-up; nothing if one of the paths did not run."""
     if (ratio := judgement.speedup) is None:
         have_run = all(path and path.picture_ms for path in (judgement.gpu, judgement.cpu))
         return [("speedup", "too few runs")] if have_run else []
@@ -128,7 +128,7 @@ def speedup_facts(judgement: Judgement) -> Facts:
 
 
 def comparison_facts(judgement: Judgement, kernels: str) -> Facts:
-    """Return what was delegated, and how far the paths are apart; nothing without OpenCL."""
+    """Return what was delegated, and the paths' differences; nothing without OpenCL."""
     gpu, totals = judgement.gpu, judgement.totals
     if gpu is None or gpu.delegation is None:
         return []
@@ -156,7 +156,7 @@ def comparison_facts(judgement: Judgement, kernels: str) -> Facts:
 
 
 def _device_facts(taken: Delegation, portions: Sequence[Portion]) -> Facts:
-    """Return the device's name, or what each of several devices did."""
+    """Return the device's name, or the share of each of several devices."""
     if not portions:
         return [("device", f"{taken.device} ({taken.platform}, driver {taken.driver})")]
     facts = []
@@ -169,17 +169,17 @@ def _device_facts(taken: Delegation, portions: Sequence[Portion]) -> Facts:
     return facts
 
 
-def rate_of(portion: Portion) -> float:  # pictures a second
+def rate_of(portion: Portion) -> float:  # pictures per second
     return portion.pictures / portion.seconds if portion.seconds else 0.0
 
 
 def _output_facts(judgement: Judgement, taken: Delegation, kernels: str) -> Facts:
-    """Return how far OpenCL and the CPU are from the reference kernels."""
+    """Return the differences of OpenCL and the CPU from the reference kernels."""
     distances, where = judgement.totals.distances, judgement.where if judgement.totals.wrong else ""
     assert distances is not None
     ours, theirs = distances.gpu_to_reference, distances.cpu_to_reference
     facts = []
-    # The CPU's part of the nodes would otherwise bring its own difference.
+    # Otherwise the CPU's nodes would add their own difference.
     too = "" if not taken.on_cpu else ", which judge OpenCL's part alone"
     if ours.quanta == 0:
         facts.append(("outputs", f"equal to {judgement.reference}{too}: 0 quanta"))
@@ -211,7 +211,7 @@ def _output_facts(judgement: Judgement, taken: Delegation, kernels: str) -> Fact
 
 
 def refusals(taken: Delegation | None) -> list[tuple[str, str, str, str]]:
-    """Return (op, count, reason, nodes) of what no delegate took, the most nodes first."""
+    """Return (op, count, reason, nodes) of the nodes that no delegate took, most nodes first."""
     groups: dict[tuple[str, str], list[int]] = defaultdict(list)
     for node, op, reason in taken.on_cpu if taken else ():
         groups[op, reason or ""].append(node)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a run's outputs say of a picture: lines for people, objects for JSON, files."""
+"""A picture's results as lines for people, objects for JSON, and files."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ _LONGEST_NAME = 100  # characters of a file's name, of the 255 that file systems
 
 
 class Result:
-    """What the outputs of one path say of one picture.
+    """The decoded outputs of one path for one picture.
 
     Attributes:
-        scene: what is found; nothing where the outputs are of no known kind.
+        scene: the results; empty if the outputs are of no known kind.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class Result:
     ) -> None:
         """`outputs`: none after Ctrl-C. `size`: the picture's height and width. `most`: results.
 
-        `batch`: pictures that the outputs are of; this is the first one's, and has the others.
+        `batch`: pictures in the outputs; this is the first one's result, and keeps the others.
         """
         self._most, self._outputs = most, outputs
         first, *others = by_picture(outputs, batch) if outputs else [outputs]
@@ -56,14 +56,14 @@ class Result:
         self._described = [
             OutputSummary(number, output, tensor)
             for number, (output, tensor) in enumerate(zip(outputs, self._tensors, strict=True))
-            if number or self.scene.rows is None  # a classifier's row says it all
+            if number or self.scene.rows is None  # a classifier's row is complete
         ]
         self._found = self.scene.lines(most)
         self._others = [each for each in self._described if each.number not in self.scene.outputs]
 
     @property
     def lines(self) -> list[str]:
-        """Give label_image's lines: what was found, then the outputs that do not say it."""
+        """Return label_image's lines: the results, then the outputs that no head decodes."""
         own = self._found + [line for each in self._others for line in each.lines]
         if not self._others_of_batch:
             return own
@@ -73,13 +73,13 @@ class Result:
         return lines
 
     def row(self, path: str) -> str:
-        """Return the same as one line, a tab between any two."""
+        """Return the same as one tab-separated line."""
         return "\t".join(
             map(printable, [path, *self._found, *(each.text for each in self._others)])
         )
 
     def entry(self, distances: Distances | None) -> dict[str, Any]:
-        """Return the same for JSON; `distances`: OpenCL's outputs' from others."""
+        """Return the same for JSON; `distances`: differences of OpenCL's outputs from others."""
         entry = self.scene.entry(self._most)
         if self._described:
             entry["outputs"] = [
@@ -91,7 +91,7 @@ class Result:
         return entry
 
     def write(self, folder: str, picture: NDArray[np.uint8] | None, most: int) -> list[str]:
-        """Write the outputs, and the picture with `most` things in it; return the files' names.
+        """Write the outputs, and the picture with `most` results drawn; return the files' names.
 
         Raises: RunError: they cannot be written.
         """
@@ -103,10 +103,10 @@ class Result:
 
 
 class OutputSummary:
-    """What is shown of an output as it is.
+    """The summary of an output that is printed as it is.
 
     Attributes:
-        number: among the model's outputs.
+        number: index among the model's outputs.
     """
 
     def __init__(self, number: int, output: Array, tensor: Tensor) -> None:
@@ -114,8 +114,8 @@ class OutputSummary:
         kind = output.dtype.kind
         self._scale, self._zero_point = scale_of(tensor) if kind in "iu" else (0.0, 0)
         finite = output[np.isfinite(output)] if kind in "fc" else output
-        self._not_finite = output.size - finite.size  # left out of the range
-        # Least and greatest value; () where nothing has an order.
+        self._not_finite = output.size - finite.size  # excluded from the range
+        # Minimum and maximum; () for types without an order.
         is_ordered = kind in "biuf" and finite.size
         self._range = (finite.min().item(), finite.max().item()) if is_ordered else ()
         self._real_range = [self._scale * (value - self._zero_point) for value in self._range]
@@ -123,7 +123,7 @@ class OutputSummary:
 
     @property
     def text(self) -> str:
-        """Give shape, type and range: "1x640 int8, -128 to 93 (-81.6 to -1.1 ...)"."""
+        """Return shape, type and range: "1x640 int8, -128 to 93 (-81.6 to -1.1 ...)"."""
         text = f"{sizes(self._output.shape)} {self._tensor.dtype}"
         if self._range:
             text += f", {' to '.join(map(_value_text, self._range))}"
@@ -139,7 +139,7 @@ class OutputSummary:
 
     @property
     def lines(self) -> list[str]:
-        """Give label_image's lines for it."""
+        """Return label_image's lines for it."""
         values = ", ".join(map(_value_text, self._first_values)) or "none"
         if len(self._first_values) < self._output.size:
             values += ", ..."
@@ -149,7 +149,7 @@ class OutputSummary:
 
     @property
     def entry(self) -> dict[str, Any]:
-        """Give the same for JSON, where what is not finite is null."""
+        """Return the same for JSON, with null for NaN and infinity."""
         least, greatest = map(_json_value, self._range or (None, None))
         entry: dict[str, Any] = {"name": self._tensor.name, "shape": list(self._output.shape)}
         entry |= {"dtype": self._tensor.dtype, "min": least, "max": greatest}
@@ -177,8 +177,8 @@ def _json_value(value: Any) -> Any:
 def write_outputs(folder: str, outputs: Sequence[Array], tensors: Sequence[Tensor]) -> list[str]:
     """Write each output as a .npy file named after its tensor, and return the files' names.
 
-    A reader sees a file's old content or the whole new one.
-    Raises: OSError: it cannot be written. ValueError: an output holds no numbers.
+    Files are replaced atomically: a reader sees the old content or the new one.
+    Raises: OSError: it cannot be written. ValueError: an output is not numeric.
     """
     os.makedirs(folder, exist_ok=True)
     names = file_names(tensors)
@@ -189,7 +189,7 @@ def write_outputs(folder: str, outputs: Sequence[Array], tensors: Sequence[Tenso
 
 
 def file_names(tensors: Sequence[Tensor]) -> list[str]:
-    """Return a file name for each tensor, all different, also where case does not count."""
+    """Return a file name for each tensor, unique even where case is ignored."""
     names: list[str] = []
     used: set[str] = set()
     for number, tensor in enumerate(tensors):
@@ -204,11 +204,11 @@ def file_names(tensors: Sequence[Tensor]) -> list[str]:
 
 
 def picture_folder(folder: str, number: int, picture: str) -> str:
-    """Return the folder of the picture with this number, from 1: pictures may share their names."""
+    """Return the folder of the picture with this number, from 1: names may repeat."""
     return os.path.join(folder, f"{number:06}_{safe_name(os.path.basename(picture))}")
 
 
 def safe_name(text: str) -> str:
-    """Return the text with letters, digits, "_", "-" and "." only, and no "." in front."""
+    """Return the text with letters, digits, "_", "-" and "." only, and no leading "."."""
     name = re.sub(r"[^A-Za-z0-9._-]+", "_", text)[:_LONGEST_NAME].lstrip(".")
     return name or "output"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a model says of a picture: its class, things in boxes, points, or each pixel's class."""
+"""Decoded results of a picture: classes, boxes, poses, a mask, or an embedding."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from numpy.typing import NDArray
 
 from tflite_opencl.harness.labels import format_score
 
-# First labels of files that count the background: it is no thing.
+# Labels that mark class 0 as the background, which is no object.
 BACKGROUND = ("???", "background")
-ENTRIES = {  # what Scene.entry has of each task
+ENTRIES = {  # the keys of Scene.entry for each task
     "classification": "results", "detection": "detections", "pose": "poses",
     "segmentation": "segments", "embedding": "embedding",
 }  # fmt: skip
 
 
 class Sides(NamedTuple):
-    """A box in pixels of the picture, and inside it."""
+    """A box in pixels, clipped to the picture."""
 
     left: float
     top: float
@@ -33,19 +33,19 @@ class Sides(NamedTuple):
 class Class:
     """A class of a picture."""
 
-    label: str  # its number, where it has no name
+    label: str  # its index, if it has no name
     score: float
     index: int
 
 
 @dataclass(frozen=True, slots=True)
 class Detection:
-    """A thing in a picture."""
+    """A detected object."""
 
-    label: str  # its class; a number, where that has no name
+    label: str  # its class name, or the index if it has none
     score: float
     box: Sides
-    index: int  # of its class, as the labels count
+    index: int  # of its class in the labels
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,19 +53,19 @@ class Area:
     """A class of a mask."""
 
     label: str
-    part: float  # of all pixels
+    part: float  # fraction of all pixels
     index: int
 
 
 @dataclass(frozen=True, slots=True)
 class Mask:
-    """A picture's classes, pixel by pixel."""
+    """A picture's class per pixel."""
 
     classes: NDArray[np.int64]  # (h, w); -1: none
     areas: Sequence[Area]  # the largest first
 
     def scale_to(self, size: Sequence[int]) -> Mask:
-        """Return the mask in another height and width: each pixel is that of the nearest."""
+        """Return the mask resized to a height and width by nearest neighbour."""
         rows, columns = (
             (np.arange(count) * 2 + 1) * own // (2 * count)
             for count, own in zip(size, self.classes.shape, strict=True)
@@ -75,17 +75,17 @@ class Mask:
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """A place of a body or of another thing that has joints."""
+    """A keypoint of a body or of another jointed object."""
 
     name: str
     score: float
-    x: float  # in pixels of the picture, and inside it
+    x: float  # in pixels, clipped to the picture
     y: float
 
 
 @dataclass(frozen=True, slots=True)
 class Pose:
-    """Somebody's points."""
+    """The keypoints of one body."""
 
     score: float
     points: Sequence[Point]
@@ -93,9 +93,9 @@ class Pose:
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """What a model says of a picture, the most certain or largest first; None: not its task.
+    """The results of a picture, highest score or largest area first; None: not of its task.
 
-    Of outputs of no known kind all are None.
+    All are None for outputs of no known kind.
     """
 
     rows: Sequence[Class] | None = None
@@ -103,16 +103,16 @@ class Scene:
     poses: Sequence[Pose] | None = None
     mask: Mask | None = field(default=None, repr=False)
     embedding: NDArray[np.float32] | None = field(default=None, repr=False)  # (n,)
-    outputs: frozenset[int] = frozenset()  # the numbers of the outputs that say so
-    names: int = 0  # classes that have a name: the first ones
+    outputs: frozenset[int] = frozenset()  # the outputs that these results come from
+    names: int = 0  # number of named classes: the first ones
 
     @property
     def is_drawable(self) -> bool:
-        """Whether it says where in the picture something is."""
+        """Whether the results have positions in the picture."""
         return self.boxes is not None or self.poses is not None or self.mask is not None
 
     def of_classes(self, classes: frozenset[int]) -> Scene:
-        """Return what is of these classes alone; poses and embeddings have none."""
+        """Return only the results of these classes; poses and embeddings have none."""
         rows, boxes, mask = self.rows, self.boxes, self.mask
         if rows is not None:
             rows = [row for row in rows if row.index in classes]
@@ -124,15 +124,15 @@ class Scene:
         return replace(self, rows=rows, boxes=boxes, mask=mask)
 
     def has_name(self, each: Class | Detection | Area) -> bool:
-        """Whether its label is more than its number."""
+        """Whether its label is a name, not just an index."""
         return 0 <= each.index < self.names
 
     def name_of(self, each: Class | Detection | Area) -> str:
-        """Return `15 person`, or the number alone."""
+        """Return `15 person`, or just the index."""
         return f"{each.index} {each.label}" if self.has_name(each) else each.label
 
     def lines(self, most: int) -> list[str]:
-        """Return lines for people, of `most` classes, things or poses."""
+        """Return lines for people, with at most `most` classes, objects or poses."""
         if self.rows is not None:
             return [f"{format_score(row.score)}: {self.name_of(row)}" for row in self.rows[:most]]
         if self.embedding is not None:
@@ -155,7 +155,7 @@ class Scene:
         return ["nothing is found"] if is_empty else lines
 
     def entry(self, most: int) -> dict[str, Any]:
-        """Return all for JSON, of classes the best `most`."""
+        """Return everything for JSON, limited to the best `most` classes."""
 
         def of(each: Class | Detection | Area, **more: Any) -> dict[str, Any]:
             label = each.label if self.has_name(each) else None
@@ -178,7 +178,7 @@ class Scene:
 
 
 def mask_of(classes: NDArray[np.int64], label: Callable[[int], str]) -> Mask:
-    """Return the mask of classes (h, w), which -1 leaves out of; `label`: a class's."""
+    """Return the mask of classes (h, w), where -1 is ignored; `label`: a class's."""
     found, counts = np.unique(classes, return_counts=True)
     order = [i for i in np.argsort(-counts, kind="stable") if found[i] >= 0]
     parts = counts / classes.size

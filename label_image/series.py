@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Many pictures through a run's paths. Nothing is printed here.
+"""Runs many pictures through a run's paths. Prints nothing.
 
-They are decoded in child processes and classified in batches; memory does not grow with their
-number.
+They are decoded in child processes and classified in batches; memory use does not depend on
+their number.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ log = logging.getLogger("label_image")
 
 
 class Series:
-    """Many pictures through a run's paths, which are open."""
+    """Runs many pictures through a run's open paths."""
 
     def __init__(self, paths: Paths) -> None:
         self._paths, self._job = paths, paths.job
@@ -38,18 +38,18 @@ class Series:
     def outcomes(
         self, paths: Iterable[str | None], format: Format
     ) -> Generator[Outcome, None, None]:
-        """Yield what comes of each picture, in order. `paths`: as of `Decoders`.
+        """Yield each picture's outcome, in order. `paths`: as for `Decoders`.
 
-        Raises: RunError: the CPU cannot run the model. DecoderFailed: nothing can be decoded.
+        Raises: RunError: the CPU cannot run the model. DecoderFailed: no picture can be decoded.
         """
         return self.outcomes_of(Decoders(paths, format))
 
     def outcomes_of(
         self, source: Source, buffers: int | None = None
     ) -> Generator[Outcome, None, None]:
-        """Yield what comes of each picture, in order; raises as `outcomes`, and what `source` does.
+        """Yield each picture's outcome, in order; raises as `outcomes` and `source` do.
 
-        `buffers`: memory for so many batches; None: one is filled while others run.
+        `buffers`: number of batch buffers; None: enough to fill one while others run.
         """
         begin_s = time.perf_counter()
         like, gpu = self._job.input, self._paths.judgement.gpu
@@ -73,7 +73,7 @@ class Series:
                     yield outcome
 
     def _together(self) -> int:
-        """Count the batches to run before they are compared, so that no device runs meanwhile."""
+        """Number of batches to run before comparing, so that no device runs meanwhile."""
         known = self._paths.judgement
         if known.gpu is None or known.beside is None:
             return 0
@@ -81,7 +81,7 @@ class Series:
         return max(1, len(known.gpu.portions)) if is_compared else 0
 
     def _started(self, pixels: NDArray[Any], listen: Callable[[], object]) -> Run | None:
-        """Give OpenCL a batch; None: it is not OpenCL that will run it."""
+        """Submit a batch to OpenCL; None: OpenCL will not run it."""
         gpu = self._paths.judgement.gpu
         if gpu is None or not len(pixels):
             return None
@@ -92,7 +92,7 @@ class Series:
             return None
 
     def _repeat(self, pixels: NDArray[Any], error: DelegateFailed, is_again: bool) -> Run | None:
-        """Run a batch again that a child process failed with, or give OpenCL up."""
+        """Retry a batch after a child process failed, or give up on OpenCL."""
         if is_again or self._job.opencl is None or not self._job.opencl.isolate:
             self._paths.give_up(error)
             return None
@@ -116,7 +116,7 @@ class Series:
         return [Outcome("", outputs=outputs) for outputs in cpu_path.run(pixels)]
 
     def _compared(self, pixels: NDArray[Any], gpu: Sequence[Outputs]) -> list[Outcome]:
-        """Return what comes of a batch; if a sample of it is wrong, all of it is compared."""
+        """Return a batch's outcomes; if a sampled picture is wrong, the whole batch is compared."""
         outcomes = [Outcome("", outputs=outputs) for outputs in gpu]
         sample, known = self._paths.sample, self._paths.judgement
         if known.beside is None:
@@ -131,7 +131,7 @@ class Series:
         return self._paths.compare(pixels, gpu) if sample.is_all else outcomes
 
     def _is_to_run_again(self, run: Run, outcomes: Sequence[Outcome]) -> bool:
-        """Whether one of several devices computed wrongly and another one can do it."""
+        """Whether one of several devices computed wrong results and another can take over."""
         found = [each.distances for each in outcomes if each.distances]
         worst = max(found, key=lambda each: each.wrong_by, default=None)
         known = self._paths.judgement

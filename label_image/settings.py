@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a command line asks for: the value of each flag, and what the values mean together."""
+"""The parsed command line: the value of each flag, and properties derived from several flags."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from dataclasses import dataclass
 
 from label_image.flag_table import ALL, Flags
 
-_RUN_SECONDS = 60.0  # that a run may take where nobody looks
+_RUN_SECONDS = 60.0  # time limit of a run where nobody watches
 
 
 @dataclass(frozen=True, repr=False, eq=False)
 class Settings(Flags):
-    """The flags as they were given.
+    """The flags as given.
 
     Attributes:
-        pictures: files and folders to classify one after the other; () = `image`. asked: the flags
-            that were given, in order. command: the arguments.
+        pictures: files and folders to classify in order; () = `image`. asked: the flags
+            given, in order. command: the arguments.
     """
 
     pictures: tuple[str, ...] = ()
@@ -27,12 +27,12 @@ class Settings(Flags):
 
     @property
     def is_image_asked(self) -> bool:
-        """Whether a picture is named."""
+        """Whether a picture is given."""
         return "image" in self.asked or bool(self.pictures)
 
     @property
     def is_for_several(self) -> bool:
-        """Whether a folder is given, or what makes sense of several pictures alone."""
+        """Whether a folder is given, or a flag that requires several pictures."""
         asked = (
             self.pictures, self.batch, self.video, self.watch, *self.documents.values(),
             self.expect, self.shard, self.scheduler,
@@ -41,25 +41,25 @@ class Settings(Flags):
 
     @property
     def num_results_of_several(self) -> int:
-        """Results of a picture, where there are several pictures."""
+        """Results per picture, for several pictures."""
         return self.num_results if "num_results" in self.asked else 5 if self.expect else 1
 
     @property
     def compares_all(self) -> bool:
-        """Whether each of many pictures is compared, not a sample."""
+        """Whether each of many pictures is compared, not just a sample."""
         return self.compare == "all"
 
     @property
     def cpu_threads(self) -> int | None:
-        """Threads of the CPU's kernels; None: TFLite's own choice."""
-        # As in label_image, XNNPACK asked for by -x takes -t; else --num_threads is its number.
+        """Threads of the CPU's kernels; None: TFLite's default."""
+        # As in label_image, XNNPACK requested by -x uses -t; otherwise --num_threads is its number.
         is_of_xnnpack = self.num_threads != -1 and not self.xnnpack_delegate
         threads = self.num_threads if is_of_xnnpack else self.threads
         return None if threads == -1 else threads
 
     @property
     def announce_xnnpack(self) -> bool:
-        """Whether XNNPACK is asked for by name, and runs."""
+        """Whether XNNPACK is requested by name, and runs."""
         return (self.xnnpack_delegate or self.use_xnnpack) and self.cpu_kernels == "auto"
 
     @property
@@ -73,42 +73,42 @@ class Settings(Flags):
 
     @property
     def is_endless(self) -> bool:
-        """Whether the run is to last."""
+        """Whether the run has no end of its own."""
         return bool(self.video or self.watch)
 
     @property
     def isolates(self) -> bool:
-        """Whether OpenCL runs in a child process: what is to last does, and what has a limit."""
+        """Whether OpenCL runs in a child process: for endless runs and runs with a time limit."""
         if self.isolate is None:
             return self.is_endless or bool(self.device_timeout)
         return self.isolate
 
     @property
     def run_timeout(self) -> float:
-        """Seconds that a run may take on OpenCL; 0: no limit."""
+        """Time limit of a run on OpenCL in seconds; 0: none."""
         if self.device_timeout is None:
             return _RUN_SECONDS if self.is_endless and self.isolates else 0.0
         return self.device_timeout
 
     @property
     def documents(self) -> dict[str, str]:
-        """Give the files, or "-", of all that is written of several pictures, by their flags."""
+        """Return the output files of a run on several pictures by flag; "-" is stdout."""
         flags = {"json_lines": self.json_lines, "csv": self.csv, "coco": self.coco}
         return {flag: path for flag, path in flags.items() if path is not None}
 
     @property
     def level(self) -> int:
-        """The least level of what is logged."""
+        """The lowest level that is logged."""
         return logging.WARNING if self.quiet else logging.DEBUG if self.verbose else logging.INFO
 
     @property
     def is_on_stdout(self) -> bool:
-        """Whether a document is stdout's only content."""
+        """Whether stdout carries nothing but a document."""
         return "-" in (self.json, self.output_video, *self.documents.values())
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """A line for each flag that is accepted and does nothing."""
+        """A line for each flag that is accepted without effect."""
         lines = []
         for name, row in ALL.items():
             value = getattr(self, name)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""All that a run on many pictures writes, and what it expects of them.
+"""The output files of a run on many pictures, and its ground truth.
 
-Each sink is given every picture's JSON object. JSON lines are written as they come, so that a later
-run can go on after the last one.
+Each sink receives every picture's JSON object. JSON lines are written immediately, so that a
+later run can resume after the last one.
 """
 
 from __future__ import annotations
@@ -26,22 +26,22 @@ from tflite_opencl.console.errors import RunError
 from tflite_opencl.console.files import replaced_file
 from tflite_opencl.console.parsing import PARSING
 
-# Of CSV, for a class, a box, a mask's class.
+# CSV columns for a class, a box, a mask's class.
 _COLUMNS = {"results": ("score",), "detections": ("score", *Sides._fields), "segments": ("share",)}
 
-Write = Callable[[str], object]  # is given whole lines, without their ends
+Write = Callable[[str], object]  # takes whole lines, without line ends
 
 
 class Sinks:
-    """The files that the settings ask for, and --expect.
+    """The files that the settings request, and --expect.
 
     Attributes:
-        sinks: what is given each picture, --expect excepted. expected: what --expect expects.
-        unreadable_before: pictures of a run that this one goes on with.
+        sinks: all receivers of pictures except --expect. expected: the ground truth of --expect.
+        unreadable_before: unreadable pictures of the resumed run.
     """
 
     def __init__(self, stack: contextlib.ExitStack, prepared: PreparedRun, out: TextIO) -> None:
-        """Open them on the stack, JSON lines excepted. Raises: RunError: one is wrong."""
+        """Open them on the stack, except JSON lines. Raises: RunError: one is invalid."""
         settings, meaning, runtime = prepared.settings, prepared.meaning, prepared.runtime
         self._stack, self._out, self._settings = stack, out, settings
         self._about = {"model": prepared.model.name}
@@ -64,9 +64,9 @@ class Sinks:
             self.sinks.append(Coco(stack.enter_context(lines_to(settings.coco, out)), boxes))
 
     def resume(self) -> Iterator[str]:
-        """Yield the pictures of the run before, which the other files get, too.
+        """Yield the pictures of the resumed run, and add them to the other files.
 
-        Raises: RunError: its lines are not of this model, or no lines.
+        Raises: RunError: its lines are of another model, or malformed.
         """
         path = self._settings.json_lines
         if path is None or not self._settings.resume:
@@ -79,7 +79,7 @@ class Sinks:
             yield line["image"]
 
     def open_lines(self) -> None:
-        """Begin the JSON lines, now that the model runs: a file before may be lost here."""
+        """Start the JSON lines only once the model runs: this may overwrite an earlier file."""
         path = self._settings.json_lines
         if path is not None:
             mode = "ab" if self._settings.resume else "wb"
@@ -87,16 +87,16 @@ class Sinks:
             self.sinks.append(Lines(write, self._about))
 
     def add(self, entry: Entry) -> None:
-        """Write a picture's object into all files. Raises: RunError: one cannot be written."""
+        """Write a picture's object to all files. Raises: RunError: one cannot be written."""
         for sink in self.sinks:
             sink.add(entry)
         if self.expected is not None:
             self.expected.add(entry)
 
     def end(self, header: Entry, totals: Entry) -> None:
-        """Write what is known of all pictures together, the resumed and the expected ones between.
+        """Write the totals, with the resumed and the expected pictures in between.
 
-        `header`: what comes first. `totals`: the rest.
+        `header`: the first entries. `totals`: the last.
         """
         more: dict[str, Any] = {"resumed": self._resumed} if self._resumed else {}
         more |= {"expected": self.expected.entry} if self.expected else {}
@@ -105,13 +105,13 @@ class Sinks:
 
     @property
     def facts(self) -> list[tuple[str, str]]:
-        """What is said of all pictures, as (word, text)."""
+        """Summary facts of all pictures, as (label, text)."""
         facts = [("resumed", f"{self._resumed} of a run before")] if self._resumed else []
         return facts + ([("expected", self.expected.text)] if self.expected else [])
 
 
 class Sink:
-    """What is given every picture's object, then what is known of all pictures together."""
+    """Receives every picture's object, then the totals."""
 
     def __init__(self, write: Write) -> None:
         self._write = write
@@ -124,10 +124,10 @@ class Sink:
 
 
 class Lines(Sink):
-    """The pictures as lines of JSON, each whole in itself."""
+    """The pictures as JSON lines, each self-contained."""
 
     def __init__(self, write: Write, about: Mapping[str, Any]) -> None:
-        """`about`: stands in each line."""
+        """`about`: included in each line."""
         super().__init__(write)
         self._about = stamped({**about})
 
@@ -136,12 +136,12 @@ class Lines(Sink):
 
 
 class Document(Sink):
-    """The run as JSON, written as it goes: what is known before, a line a picture, the rest."""
+    """The run as JSON, written incrementally: the header, one line per picture, the totals."""
 
     def __init__(self, write: Write, about: Entry) -> None:
-        """`about`: what is known before."""
+        """`about`: the header."""
         super().__init__(write)
-        self._waiting: str | None = None  # the last picture's line: will a comma follow?
+        self._waiting: str | None = None  # the last picture's line, held back for its comma
         self._write(json.dumps(stamped({**about}), indent=2).removesuffix("\n}") + ",")
         self._write('  "pictures": [')
 
@@ -158,12 +158,12 @@ class Document(Sink):
 
 
 class Csv(Sink):
-    """A row for each class, box or class of a mask; a picture that was not read has none.
+    """One row per class, box or class of a mask; unreadable pictures have none.
 
-    `add` raises RunError: the model gives nothing that has rows.
+    `add` raises RunError: the model's results have no rows.
     """
 
-    _kind = ""  # of _COLUMNS; "": nobody knows yet
+    _kind = ""  # of _COLUMNS; "": not known yet
     _columns: tuple[str, ...] = ()
 
     def add(self, entry: Entry) -> None:
@@ -184,14 +184,14 @@ class Csv(Sink):
 
 
 class Coco(Sink):
-    """Boxes as COCO's results: a list of objects. `add` raises RunError: the model gives none."""
+    """Boxes in COCO's results format: a list of objects. `add` raises RunError: there are none."""
 
     def __init__(self, write: Write, expected: ExpectedBoxes | None) -> None:
-        """`expected`: numbers the pictures and the categories; without it their names do."""
+        """`expected`: ids of pictures and categories; without it their names are used."""
         super().__init__(write)
         self._expected = expected
         self._pictures = 0
-        self._waiting = "["  # the last object's line: will a comma follow?
+        self._waiting = "["  # the last object's line, held back for its comma
 
     def add(self, entry: Entry) -> None:
         self._pictures += 1
@@ -224,7 +224,7 @@ class Coco(Sink):
 
 
 def kind_of(entry: Collection[str], flag: str, *kinds: str) -> str:
-    """Return which of these kinds of results there are; raises RunError: none of them."""
+    """Return which of these kinds of results is present; raises RunError: none."""
     found = next((kind for kind in kinds if kind in entry), None)
     if found is None:
         raise RunError(f"{flag}: the model gives no {' and no '.join(kinds)}")
@@ -233,17 +233,17 @@ def kind_of(entry: Collection[str], flag: str, *kinds: str) -> str:
 
 @contextlib.contextmanager
 def lines_to(path: str, out: TextIO, at_once: str = "") -> Iterator[Write]:
-    """Give what writes lines to `out` for "-", or to a file that is there when all lines are.
+    """Yield a writer of lines to `out` for "-", or to a file that appears once complete.
 
-    `at_once`: the mode to open a file with that gets each line at once, "ab" after those that are
-    there: whoever reads it finds whole lines, but the last.
+    `at_once`: the mode to open a file in that receives each line immediately, "ab" to append:
+    a concurrent reader sees whole lines, except the last.
     """
     if path == "-":
         yield functools.partial(console.write, out)
         return
     with contextlib.ExitStack() as stack:
         with writing(path):
-            # Without a buffer a line is one call of the system, which a killed process has made.
+            # Unbuffered: a line is one system call, so a killed process leaves no partial line.
             if at_once:
                 file: IO[bytes] = stack.enter_context(open(path, at_once, buffering=0))
             else:
@@ -261,16 +261,16 @@ def lines_to(path: str, out: TextIO, at_once: str = "") -> Iterator[Write]:
 
 
 def kept_entries(path: str, model: str) -> Iterator[dict[str, Any]]:
-    """Yield the pictures of a file of JSON lines that a run left, and cut off half a line.
+    """Yield the pictures of an earlier run's JSON lines, and truncate a partial last line.
 
-    A file that is not there has none.
-    Raises: RunError: it cannot be read, is something else, or of another model.
+    A missing file has none.
+    Raises: RunError: it cannot be read, is malformed, or of another model.
     """
     try:
         with open(path, "rb+") as file:
             end = 0
             for number, line in enumerate(file, 1):
-                entry = None  # half of a line, or something else
+                entry = None  # a partial line, or not JSON
                 with contextlib.suppress(*PARSING):
                     entry = json.loads(line) if line.endswith(b"\n") else None
                 if not isinstance(entry, dict) or not isinstance(entry.get("image"), str):

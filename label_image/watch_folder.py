@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""--watch: the pictures that come into a folder, each once it is whole."""
+"""--watch: pictures that arrive in a folder, each once it is complete."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from collections.abc import Iterator
 
 from tflite_opencl.pictures.find_pictures import picture_paths
 
-_LOOK_S = 0.2  # between two looks: a picture that is the same in both is whole
+_LOOK_S = 0.2  # polling interval: a picture unchanged between two polls is complete
 
 log = logging.getLogger("label_image")
 
 
 def watch_folder(folder: str) -> Iterator[str | None]:
-    """Yield each picture that is there or comes, and again when it is another; None: none now.
+    """Yield each existing, new or changed picture; None: none at the moment.
 
-    It ends when the folder is gone. What is remembered is of the files that are there.
+    Ends when the folder is gone. Only existing files are remembered.
     """
-    # By path: when a picture was written, and its bytes; at the last look, and when it was yielded.
+    # By path: modification time and size at the last poll, and when it was yielded.
     seen: dict[str, tuple[int, int]] = {}
     given: dict[str, tuple[int, int]] = {}
     while os.path.isdir(folder):
@@ -28,7 +28,7 @@ def watch_folder(folder: str) -> Iterator[str | None]:
         for path in picture_paths([folder]):
             try:
                 facts = os.stat(path)
-            except OSError:  # it is gone again
+            except OSError:  # deleted meanwhile
                 continue
             seen[path] = facts.st_mtime_ns, facts.st_size
             if before.get(path) == seen[path] != given.get(path):

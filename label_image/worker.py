@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A path in a child process, so that kernels of TFLite that die take only the child along.
+"""A path in a child process, so that a crash in TFLite's kernels ends only the child.
 
-`python -m label_image.worker` is that child. The first request is what `open_path` takes, and the
-answer is the path; each further request gives pictures to it. All is pickled.
+`python -m label_image.worker` is the child. Its first request holds the arguments of `open_path`,
+and the reply is the path; each further request holds pictures for it. All are pickled.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ _Failure = NoDeviceError | DelegateFailed | RunError
 
 @contextlib.contextmanager
 def path_in_child(job: Job) -> Iterator[Path]:
-    """Give what open_path gives in a child process, whose own lines go to stderr.
+    """Yield what open_path yields, from a child process that logs to stderr.
 
-    Raises: RunError: TFLite cannot run the model, or the child died or made no sense. Of a job with
+    Raises: RunError: TFLite cannot run the model, or the child died or misbehaved. For a job with
     OpenCL: NoDeviceError, DelegateFailed.
     """
     with Child(command_of("label_image.worker"), keeps_stderr=False) as child:
@@ -46,7 +46,7 @@ def path_in_child(job: Job) -> Iterator[Path]:
 
 
 class _PathInChild(Path):
-    """Its times are the child's own, without what crosses to it."""
+    """Its times are the child's own, without the transfer."""
 
     def run(self, pixels: Array) -> list[Outputs]:
         assert self.call is not None
@@ -69,7 +69,7 @@ def _asked(child: Child, request: object) -> Any:
 
 
 def main() -> int:
-    """Answer the requests, each with what came of it."""
+    """Reply to each request with its result."""
     with serving() as parent, contextlib.ExitStack() as stack:
         path: Path | None = None
         for message in parent.messages():
@@ -89,7 +89,7 @@ def main() -> int:
             except (NoDeviceError, DelegateFailed, RunError) as error:
                 if job.verbose and not isinstance(error, NoDeviceError):
                     logging.getLogger("label_image").debug("", exc_info=True)
-                # Its cause need not be anything that can be pickled.
+                # The cause may not be picklable.
                 result = type(error)(reason_of(error))
             parent.send(pickle.dumps(result, protocol=5))
     return 0

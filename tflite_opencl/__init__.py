@@ -1,4 +1,4 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The distribution: its version, what its commands share, and the command tflite-opencl."""
+"""The distribution's version, code shared by its commands, and the tflite-opencl command."""
 
 __version__ = "0.1.0"

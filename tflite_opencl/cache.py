@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`tflite-opencl cache`: what the cache folder holds; removes what is not needed."""
+"""`tflite-opencl cache`: lists and prunes the cache folder."""
 
 from __future__ import annotations
 
@@ -46,21 +46,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Sum:
-    """What entries come to.
+    """The totals of some entries.
 
     Attributes:
-        used: when the last one of them was, in seconds since 1970; None: there is none.
+        used: time of the latest use, in seconds since 1970; None: there are no entries.
     """
 
     name: str
     entries: int
     bytes: int
     used: float | None
-    in_use: int  # entries that running processes use
+    in_use: int  # entries used by running processes
 
     @classmethod
     def of(cls, name: str, entries: Iterable[CacheEntry], in_use: set[str]) -> Sum:
-        """Return the sum of entries; `in_use`: the names of those that are."""
+        """Return the totals of entries; `in_use`: the names of entries in use."""
         found = [*entries]
         used = max((entry.used for entry in found), default=None)
         size = sum(entry.bytes for entry in found)
@@ -68,7 +68,7 @@ class Sum:
 
 
 def run(options: argparse.Namespace) -> str:
-    """Return what to print.
+    """Return the text to print.
 
     Raises: CommandError, CacheError: the folder cannot be read, or an entry cannot be removed.
     """
@@ -112,7 +112,7 @@ def _count(entries: Sequence[CacheEntry]) -> str:
 
 
 def _kinds(entries: Sequence[CacheEntry], in_use: set[str]) -> list[Sum]:
-    """Return the kinds of entries, the largest first."""
+    """Return the kinds of entries, largest first."""
     names = {entry.kind for entry in entries}
     found = (Sum.of(name, (e for e in entries if e.kind == name), in_use) for name in names)
     return sorted(found, key=lambda each: (-each.bytes, each.name))
@@ -127,7 +127,7 @@ def _text(facts: dict[str, Any], width: int) -> str:
     size, most = _mib(facts["bytes"]), facts["limit_bytes"] // _MIB
     head = f"{facts['folder']}: {size} MiB; the limit is {most} MiB"
     parts = []
-    # Title, and the facts that are counts, by their headings.
+    # Title, and the counters with their headings.
     for title, counts in (
         ("kind", {"entries": "entries", "in use": "in_use"}),
         ("model", {"in use": "in_use"}),
@@ -158,5 +158,5 @@ def _time(used: float | None) -> str:
 
 
 def _name(identity: str) -> str:
-    platform, *more = identity.split("|")  # DeviceInfo.identity, and a profile's
+    platform, *more = identity.split("|")  # DeviceInfo.identity, and a device profile's
     return f"{more[1]} ({', '.join((platform, *more[2:]))})" if more[2:] else identity

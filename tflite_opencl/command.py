@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`tflite-opencl SUBCOMMAND`: the command line; the only file of the package that prints."""
+"""`tflite-opencl SUBCOMMAND`: the command line; the only module of the package that prints."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ EXAMPLES = (
     ("tflite-opencl verify --help", "each SUBCOMMAND has flags and examples of its own"),
 )
 CODES = [code for code in EXIT_CODES if code not in (LOST, NOTHING_RUN)]
-# Where each one is; a command imports its own alone.
+# Module of each subcommand; only the one that runs is imported.
 SUBCOMMANDS = {
     "benchmark": "compare.benchmark",
     "cache": "cache",
@@ -76,12 +76,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         require_documents(vars(options))
         print(printable(_module(options.subcommand).run(options), kept="\n"))
         return SUCCESS
-    except SystemExit:  # argparse has shown the help
+    except SystemExit:  # argparse has printed the help
         return SUCCESS
-    except OutputError:  # no line of ours may be written
+    except OutputError:  # stdout and stderr cannot be written
         raise
     except (OneLineError, DelegateError) as error:
-        if (code := code_of(error)) == NOT_SO:  # its text is the answer
+        if (code := code_of(error)) == NOT_SO:  # its text is the result
             print(printable(str(error), kept="\n"))
         else:
             print(printable(f"ERROR: {one_line(error)}"), file=sys.stderr)
@@ -89,10 +89,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def parser(first: str | None = None) -> Parser:
-    """Return a new parser of the command, and of each subcommand.
+    """Return a new parser of the command, with its subcommands.
 
-    `first`: the first word of what it will be given. Where that is a subcommand, the others are
-    there by name.
+    `first`: the first word to be parsed. If it is a subcommand, the others are only listed by
+    name.
     """
     made = Parser(
         prog="tflite-opencl",

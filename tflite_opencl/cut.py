@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`tflite-opencl cut`: nodes of a model as models of their own, with what really arrives there."""
+"""`tflite-opencl cut`: extracts nodes of a model as models, with their actual input values."""
 
 from __future__ import annotations
 
@@ -50,10 +50,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> str:
-    """Return what to print.
+    """Return the text to print.
 
     Raises:
-        CommandError: the model cannot be read or run, --nodes names what it has not, none of these
+        CommandError: the model cannot be read or run, --nodes is out of range, none of these
             nodes can be cut, or a file cannot be written.
     """
     model, folder = model_of(options), Path(options.output)
@@ -87,7 +87,7 @@ def run(options: argparse.Namespace) -> str:
 
 
 def _parts(asked: str, count: int) -> list[tuple[int, int]]:
-    """Return the first and the last node of each file."""
+    """Return the first and last node of each file."""
     if asked == "all":
         return [(number, number) for number in range(count)]
     found = []

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`tflite-opencl info`: what this machine is, whether it can run, and what to do next."""
+"""`tflite-opencl info`: describes this machine, whether OpenCL works, and what to do next."""
 
 from __future__ import annotations
 
@@ -59,9 +59,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> str:
-    """Return what to print.
+    """Return the text to print.
 
-    Raises: CommandError: the root is no folder, no device is the one meant, or the profile cannot
+    Raises: CommandError: the root is no folder, no device matches, or the profile cannot
         be written.
     """
     width = terminal_width()
@@ -99,16 +99,16 @@ def _of_files(board: Board) -> Info:
 
 
 def text_of(info: Info, width: int) -> str:
-    """Return all facts for people."""
+    """Return all facts as text."""
     parts = ((title, pairs(rows, width)) for title, rows in sections(info))
     return render(width, *(each for part in parts for each in part))
 
 
 def _write_profile(path: str, devices: Sequence[SurveyedDevice]) -> str:
-    """Write the limits of the first device that works, else of the first that tells any.
+    """Write the limits of the first working device, or else of the first that reports any.
 
-    Returns: what to do with it, for people.
-    Raises: CommandError: no device tells its limits, or the file cannot be written.
+    Returns: a hint on how to use the file.
+    Raises: CommandError: no device reports its limits, or the file cannot be written.
     """
     telling = [each for each in devices if each.limits is not None]
     chosen = min(telling, key=lambda each: each.failure is not None, default=None)
@@ -142,11 +142,11 @@ def bans_text(bans: Sequence[Ban], width: int) -> str:
 
 
 def _entry(ban: Ban) -> dict[str, Any]:
-    """Return a ban for JSON; times are seconds since 1970."""
+    """Return a ban as JSON; times are seconds since 1970."""
     known = {"device": _device(ban), "what": ban.trial.words, "build": ban.trial.build}
     return known | {"end": ban.end, "since": ban.since, "until": ban.until, "holds_here": ban.holds}
 
 
 def _device(ban: Ban) -> str:
-    platform, *more = ban.device.split("|")  # DeviceInfo.identity, and a profile's
+    platform, *more = ban.device.split("|")  # DeviceInfo.identity, and a device profile's
     return f"{more[1]} ({', '.join((platform, *more[2:]))})" if more[2:] else ban.device

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`tflite-opencl library`: the delegate as a shared library for programs of any language."""
+"""`tflite-opencl library`: builds the delegate as a shared library for programs in any language."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ EXAMPLES = (
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of this subcommand."""
+    """Add this subcommand's arguments."""
     parser.add_argument(
         "file", nargs="?", type=OutputPath, default=NAME, metavar="FILE",
         help=f"where to write it; else ./{NAME}",
@@ -35,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> str:
-    """Compile the library for this Python and return how to use it.
+    """Compile the library for this Python and return usage instructions.
 
     Raises: CommandError: FILE cannot be written, there is no C compiler or no shared libpython, or
         the compiler fails.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`tflite-opencl obstacle FAMILY`: what keeps a family of boards from running here, in one line."""
+"""`tflite-opencl obstacle FAMILY`: one line saying why a board family cannot run here."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> str:
     """Return the device that would be used.
 
-    Raises: CommandError: something is missing; its text is for stdout.
+    Raises: CommandError: a prerequisite is missing; its text goes to stdout.
     """
     of = family(options.family)
     with bars.waiting("asking the drivers"):

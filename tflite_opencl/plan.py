@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`tflite-opencl plan`: what of a model runs where and how: shown, or written to a file."""
+"""`tflite-opencl plan`: shows how a model's nodes run on a device, or writes the plan to a file."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ _MIB = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class _Launch:
-    """A launch as it is shown."""
+    """A launch as displayed."""
 
     partition: int
     node: int
     op: str
     alternative: str
     kernel: str
-    work_items: int  # 0: several launches are one call
+    work_items: int  # 0: one call makes several launches
     group: int
 
 
@@ -55,7 +55,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> str:
-    """Return what to print.
+    """Return the text to print.
 
     Raises: CommandError: the model cannot be read or run, there is no device, or no node runs on
         it. PlanError: the file cannot be written.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`tflite-opencl tune`: measure which kernels are the fastest for models, before they are used."""
+"""`tflite-opencl tune`: finds the fastest kernels for models ahead of their use."""
 
 from __future__ import annotations
 
@@ -34,21 +34,21 @@ EXAMPLES = (
     ("tflite-opencl tune a.tflite b.tflite --device pocl", "two models, on a device"),
     ("tflite-opencl tune model.tflite --batch 8", "as label_image --batch 8 runs it"),
 )
-_OF_MODELS = "device", "tune", "device_profile", "precision"  # options that class Model has, too
+_OF_MODELS = "device", "tune", "device_profile", "precision"  # that class Model has, too
 
 
 @dataclass(frozen=True, slots=True)
 class Tuned:
-    """What became of one model."""
+    """The result for one model."""
 
     model: str
     device: str
     nodes: int
     delegated: int
-    seconds: float  # in all
-    measured_seconds: float  # of it; 0: all was known
-    tuning_left: int  # choices that could not be measured yet
-    why_not: str = ""  # nothing was tuned
+    seconds: float  # in total
+    measured_seconds: float  # of these; 0: everything was cached
+    tuning_left: int  # choices that are not measured yet
+    why_not: str = ""  # why nothing was tuned
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -61,10 +61,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> str:
-    """Return what to print.
+    """Return the text to print.
 
     Raises: CommandError: a model cannot be read or run, or there is no device; or none of a model's
-        nodes runs on it, of which the text is the answer.
+        nodes runs on it, in which case the text is the result.
     """
     models = models_of(options)
     if options.batch and options.exclude_ops:

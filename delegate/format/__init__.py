@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-""".tflite bytes <-> Graph."""
+"""Reading and writing of .tflite files: bytes <-> Graph, metadata, signatures, sparsity."""

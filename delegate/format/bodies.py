@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The subgraphs that nodes run: each is read once.
+"""Attaches subgraphs to the nodes that run them, reading each once.
 
-A STABLEHLO_COMPOSITE is decomposed into one, CALL_ONCE begins resource variables by one, and one of
-STABLEHLO_REDUCE_WINDOW or STABLEHLO_SCATTER says how two elements are combined. WHILE and IF call
-two.
+They are a STABLEHLO_COMPOSITE's decomposition, CALL_ONCE's initialisation, and the combining
+function of STABLEHLO_REDUCE_WINDOW or STABLEHLO_SCATTER. WHILE and IF call two.
 """
 
 from __future__ import annotations
@@ -28,34 +27,34 @@ CALL_OPTIONS: Mapping[str, tuple[str, str]] = {
     "WHILE": ("cond_subgraph_index", "body_subgraph_index"),
     "IF": ("then_subgraph_index", "else_subgraph_index"),
 }
-# What cannot run without its subgraph; others TFLite may never run, or the CPU runs them.
+# Ops that need their subgraph; TFLite may never run the others, or they stay on the CPU.
 _NEEDED = frozenset(BODY_OPTIONS) - {ONCE}
-# Of all bodies in one another: a small file could ask for 2^30 nodes.
+# Total of nested bodies: a small file could require 2^30 nodes.
 _MOST_NODES = 100_000
 
 
 def subgraphs_of(node: Node) -> dict[str, Graph]:
-    """Return the subgraphs of a node by the options that name them."""
+    """Return the subgraphs of a node, by option name."""
     if node.calls is not None:
         return dict(zip(CALL_OPTIONS[node.op], node.calls.graphs, strict=True))
     return {} if node.body is None else {BODY_OPTIONS[node.op]: node.body}
 
 
 class Bodies:
-    """The bodies of a model's nodes, by the numbers of their subgraphs."""
+    """The bodies of a model's nodes, by subgraph index."""
 
     def __init__(self, subgraphs: int) -> None:
-        self._subgraphs = subgraphs  # of the model
-        self._known: dict[int, Graph | None] = {}  # None: it is not read to its end yet
-        self._nodes: dict[int, int] = {}  # of each, with those of the ones in it
+        self._subgraphs = subgraphs  # their number in the model
+        self._known: dict[int, Graph | None] = {}  # None: being read
+        self._nodes: dict[int, int] = {}  # node counts, including nested bodies
 
     def attach(
         self, number: int, nodes: tuple[Node, ...], read: Callable[[int], Graph]
     ) -> tuple[Node, ...]:
         """Return the nodes of subgraph `number` with their bodies.
 
-        A node has none where the subgraph is missing, calls itself or becomes too large. `read`
-        reads one by its number.
+        A node gets none if its subgraph is missing, recursive or too large. `read` reads a
+        subgraph by index.
         """
         self._known[number] = None
         found = tuple(self._with_bodies(node, read) for node in nodes)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where the bytes of buffers and constants lie in a file, and the arrays that they are."""
+"""Location of buffers and constants in a file, and constants as arrays."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from delegate.format.table import File, Table
 
 
 def buffer_span(file: File, buffer: Table) -> tuple[int, int]:
-    """Return where a buffer's bytes start and how many there are."""
+    """Return the offset and size of a buffer's bytes."""
     start, size_bytes = buffer.span("data")
     if size_bytes == 0:
         return external_span(file, buffer, "offset", "size")
@@ -24,8 +24,8 @@ def buffer_span(file: File, buffer: Table) -> tuple[int, int]:
 
 
 def external_span(file: File, table: Table, offset: str, size: str) -> tuple[int, int]:
-    """Return the same of bytes behind the flatbuffer, by the fields that tell it; else 0, 0."""
-    # Data outside the flatbuffer counts from the file's start. Writers put 1 for "not yet known".
+    """Return the same for bytes after the flatbuffer, from these fields; else 0, 0."""
+    # External data is relative to the file's start. Writers put 1 for "not yet known".
     start, size_bytes = table.scalar(offset), table.scalar(size)
     if start <= 1 or size_bytes == 0:
         return 0, 0
@@ -36,10 +36,10 @@ def external_span(file: File, table: Table, offset: str, size: str) -> tuple[int
 def view_of(
     file: File, start: int, size_bytes: int, shape: tuple[int, ...], dtype: str, where: str
 ) -> NDArray[Any]:
-    """Return a constant; of a type that numpy has not its bytes.
+    """Return a constant as an array, or its raw bytes if numpy lacks the type.
 
     Raises:
-        ModelError: the shape wants another number of bytes.
+        ModelError: the size does not match the shape.
     """
     content = file.view[start : start + size_bytes]
     number = schema.numpy_dtype(dtype)
@@ -57,7 +57,7 @@ def view_of(
 def dense_of(
     file: File, start: int, size_bytes: int, shape: tuple[int, ...], dtype: str, sparsity: Table
 ) -> NDArray[Any] | None:
-    """Return a sparse constant with its zeros; None: it is malformed, or too large for that."""
+    """Return a sparse constant as a dense one; None: it is malformed or too large."""
     number = schema.numpy_dtype(dtype)
     if number is None or size_bytes % number.itemsize:
         return None
@@ -71,5 +71,5 @@ def dense_of(
 
 
 def shape_text(shape: tuple[int, ...]) -> str:
-    """Return a shape for people."""
+    """Return a shape for messages."""
     return "x".join(map(str, shape)) or "()"

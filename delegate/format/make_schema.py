@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""flatc's Python classes of the .tflite schema -> schema.json, which schema.py reads.
+"""Generator of schema.json, from flatc's Python classes of the .tflite schema.
 
-`python -m delegate.format.make_schema FILE` writes it anew. ai-edge-litert brings the classes as
-schema_py_generated.py. They are read as text, and never run.
+`python -m delegate.format.make_schema FILE` writes it. ai-edge-litert contains the classes, in
+schema_py_generated.py. They are parsed, never executed.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from pathlib import Path
 
 SCHEMA = Path(__file__).with_name("schema.json")
 
-# The classes keep an enum field's number but not which enum it is: this table is the schema's, by
-# field name. It holds for the tables of options and for numbers of 8 and 32 bits.
+# flatc's classes do not record which enum a numeric field belongs to: this table does, by field
+# name. It applies to tables of options, and to numbers of 8 and 32 bits.
 _ENUM_OF_FIELD = {
     "algorithm": "RngAlgorithm",
     "combiner": "CombinerType",
@@ -44,11 +44,11 @@ _ENUM_OF_FIELD = {
 
 
 def schema_of(source: str) -> dict[str, dict[str, dict[str, object]]]:
-    """Return the enums and the tables that flatc's Python code stands for.
+    """Return the enums and tables defined by flatc's Python code.
 
     `enums`: name -> member -> number. `tables`: name -> field -> [slot, type, default, enum] as
-    schema.py's `fields` reads them; an empty end is left out. A type is a number's ("int8"),
-    "string", "table NAME" or "union", and begins with "vector " where the field is a vector.
+    schema.py's `fields` reads them; trailing empty entries are omitted. A type is a number's
+    ("int8"), "string", "table NAME" or "union", preceded by "vector " for a vector.
     """
     enums: dict[str, dict[str, object]] = {}
     tables: dict[str, dict[str, object]] = {}
@@ -77,7 +77,7 @@ def _fields(table: str, methods: dict[str, ast.FunctionDef]) -> Iterator[tuple[s
         if offset is None or (base != name and base in methods):
             continue
         field = re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower()
-        # A vtable opens with two 16-bit sizes, then has 16 bits a slot.
+        # A vtable starts with two 16-bit sizes, followed by 16 bits per slot.
         slot, kind = (int(offset[1]) - 4) // 2, _kind(text)
         is_enum = table.endswith("Options") and kind.removeprefix("vector ") not in ("int64", "")
         enum = _ENUM_OF_FIELD.get(field, "") if is_enum else ""
@@ -102,7 +102,7 @@ def _kind(accessor: str) -> str:
 
 
 def text_of(schema: dict[str, dict[str, dict[str, object]]]) -> str:
-    """Return the file's text: a line an enum, a line a table."""
+    """Return the file's text: a line per enum and per table."""
     parts = (
         f'"{part}": {{\n' + ",\n".join(f'"{name}": {json.dumps(each[name])}' for name in each)
         for part, each in schema.items()

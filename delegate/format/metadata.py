@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""TFLite's metadata: what a model's author says of its inputs and outputs, read from the file.
+"""TFLite model metadata: the author's description of inputs and outputs.
 
-The format is a flatbuffer of its own in one of the model's buffers. Source:
+It is a separate flatbuffer in one of the model's buffers. Source:
 tensorflow_lite_support/metadata/metadata_schema.fbs of tflite-support, version 1.5.
 """
 
@@ -18,7 +18,7 @@ from delegate.format.table import File, Table
 _NAME = "TFLITE_METADATA"  # of the entry in Model.metadata
 _IDENTIFIER = b"M001"
 
-# The members of unions and enums, by their numbers.
+# The members of unions and enums, by number.
 _CONTENTS = ("", "feature", "image", "bounding box", "audio")
 _TRANSFORMS = ("identity", "log", "inverse logistic")
 _KINDS = ("", "descriptions", "axis labels", "value labels", "score calibration", "vocabulary")
@@ -26,31 +26,31 @@ _KINDS = ("", "descriptions", "axis labels", "value labels", "score calibration"
 
 @dataclass(frozen=True, slots=True)
 class AssociatedFile:
-    """A file that belongs to a tensor; it lies in the zip archive behind the model."""
+    """A file associated with a tensor, in the zip archive appended to the model."""
 
     name: str
-    kind: str  # "axis labels", "value labels", "score calibration", ...; "": not told
-    locale: str = ""  # of labels: "en"; "": the usual one
+    kind: str  # "axis labels", "value labels", "score calibration", ...; "": unspecified
+    locale: str = ""  # of labels: "en"; "": the default
 
 
 @dataclass(frozen=True, slots=True)
 class TensorMetadata:
-    """What the author says of an input or an output."""
+    """The author's description of an input or an output."""
 
     name: str = ""
-    content: str = ""  # "feature", "image", "bounding box" or "audio"; "": not told
-    mean: tuple[float, ...] = ()  # subtracted from pixels, one or one a channel; (): not told
+    content: str = ""  # "feature", "image", "bounding box" or "audio"; "": unspecified
+    mean: tuple[float, ...] = ()  # subtracted from pixels, one or per channel; (): unspecified
     std: tuple[float, ...] = ()  # then divided by this
     files: tuple[AssociatedFile, ...] = ()
-    # Calibrated scores: g(score), before a file's numbers are applied; "": they are not calibrated.
+    # Score calibration: applied before a file's parameters; "": not calibrated.
     score_transform: str = ""  # "identity", "log" or "inverse logistic"
-    default_score: float = 0.0  # of a class without numbers
-    threshold: float | None = None  # scores below are of no use; None: not told
+    default_score: float = 0.0  # of a class without parameters
+    threshold: float | None = None  # lower scores are to be ignored; None: unspecified
 
 
 @dataclass(frozen=True, slots=True)
 class ModelMetadata:
-    """What the author says of a model: of a subgraph of it, in the order of the file."""
+    """The author's description of one subgraph of a model, in file order."""
 
     name: str = ""
     inputs: tuple[TensorMetadata, ...] = ()
@@ -58,7 +58,7 @@ class ModelMetadata:
 
 
 def read_metadata(source: Source, subgraph: int = 0) -> ModelMetadata | None:
-    """Return a model's metadata, of its subgraph of this number; None: it has none.
+    """Return the metadata of a model's subgraph; None: it has none.
 
     Raises: ModelError: the model or its metadata is damaged. OSError: the path cannot be read.
     """
@@ -76,7 +76,7 @@ def read_metadata(source: Source, subgraph: int = 0) -> ModelMetadata | None:
 
 
 def _content(view: memoryview) -> memoryview | None:
-    """Return the bytes of the metadata in a model's bytes."""
+    """Return the metadata in a model's bytes."""
     file = File(view)
     model = file.root()
     for entry in model.tables("metadata", "metadata entry"):
@@ -117,6 +117,6 @@ def _tensor(table: Table) -> TensorMetadata:
 
 
 def _word(words: tuple[str, ...], table: Table, field: str) -> str:
-    """Return the word of a number; "" for one that a newer schema has."""
+    """Return an enum member's name; "" for one of a newer schema."""
     number = int(table.scalar(field))
     return words[number] if 0 <= number < len(words) else ""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a tensor's table says of its quantisation."""
+"""Quantisation parameters of tensors: per tensor, per channel, and blockwise."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from delegate.graph.ir import Blocks, Quantization, Tensor
 
 @dataclass(frozen=True, slots=True)
 class BlockDetails:
-    """Where the scales of a tensor in blocks are; its zero points no TFLite reads."""
+    """Location of a blockwise quantised tensor's scales; TFLite ignores its zero points."""
 
     scales: int  # the index of a tensor
     size: int
@@ -21,7 +21,7 @@ class BlockDetails:
 
 
 def read_quantization(tensor: Table) -> Quantization | BlockDetails | None:
-    """Return what is known of a tensor before all tensors are."""
+    """Return a tensor's quantisation, as far as known before all tensors are read."""
     table = tensor.table("quantization")
     if table is None:
         return None
@@ -41,13 +41,13 @@ def read_quantization(tensor: Table) -> Quantization | BlockDetails | None:
 def with_blocks(
     tensors: tuple[Tensor, ...], found: Mapping[int, BlockDetails], given: tuple[int, ...]
 ) -> tuple[Tensor, ...]:
-    """Return the tensors with the scales of those that are in blocks.
+    """Return the tensors with blockwise scales attached.
 
-    A tensor whose scales are not known stays without: they are computed, or a caller gives them.
-    `found`: by the tensor's index; `given`: the indices of the graph's inputs.
+    A tensor whose scales are computed, or set by a caller, is unchanged.
+    `found`: by tensor index; `given`: the indices of the graph's inputs.
 
     Raises:
-        ModelError: scales that are no tensor of the model, blocks of less than one value.
+        ModelError: scales that are not a tensor of the model, or an invalid block size.
     """
     new = [*tensors]
     for index, details in found.items():

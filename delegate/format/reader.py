@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Turns a .tflite file into a Graph, checking every offset, index and size on the way.
+"""Reads a .tflite file into a Graph, validating every offset, index and size.
 
-Knows no op: options are decoded by their field tables. What an op's values mean is not judged.
+It is op-agnostic: options are decoded by their field tables, but not interpreted.
 """
 
 from __future__ import annotations
@@ -27,24 +27,24 @@ _MAX_DIMENSIONS = 32  # numpy 1's limit
 
 
 def read_model(source: Source, signature: str | None = None) -> Graph:
-    """Return the subgraph of a .tflite model that this signature runs; None: the first.
+    """Return the subgraph of a .tflite model for a signature; None: the first.
 
     A path is mapped into memory, and constants are read-only views of it: replace a model file
-    that may be in use, do not rewrite it.
+    that may be in use, do not overwrite it.
 
-    Node.options holds every field of the op's options class under its schema name, with the
-    schema's default where the file leaves one out. Numbers of an enum become its name ("SAME",
-    "RELU6"), tensor types their numpy name ("int32"); a number without a name stays a number.
-    Vectors become tuples, vectors of bytes `bytes`. An operator without its options table gets
-    zeros and "NONE", as in TFLite (`core/api/flatbuffer_conversions.cc`), where a missing table
+    Node.options contains every field of the op's options class under its schema name, with the
+    schema's default if the file omits it. Enum numbers become names ("SAME", "RELU6"), tensor
+    types numpy's names ("int32"); numbers without a name are unchanged. Vectors become tuples,
+    byte vectors `bytes`. An operator without its options table gets zeros and "NONE", as in
+    TFLite (`core/api/flatbuffer_conversions.cc`), where a missing table
     leaves a zeroed structure. A custom op has one option, "custom_options", of type `bytes`.
     An unknown builtin code 999 is the op "BUILTIN_999", an unknown tensor type 99 is "type_99".
 
-    Tensor.data of a type that numpy has not (int4, bfloat16, string, ...) is the constant's bytes
-    as they are: one dimension of uint8. Without zero points in the file they are zeros.
+    Tensor.data of a type that numpy lacks (int4, bfloat16, string, ...) is the constant's raw
+    bytes: one dimension of uint8. Missing zero points are zeros.
 
     Raises:
-        ModelError: the file is damaged, foreign or above 2 GB.
+        ModelError: the file is damaged, of another format or above 2 GB.
         SignatureError: it has no such signature. OSError: the path cannot be read.
     """
     with named(source):
@@ -52,7 +52,7 @@ def read_model(source: Source, signature: str | None = None) -> Graph:
 
 
 def read_signatures(source: Source) -> tuple[Subgraphs, dict[str, Graph]]:
-    """Return the subgraphs of a .tflite model, and those that signatures run, by name.
+    """Return the subgraphs of a .tflite model, and those with signatures, by name.
 
     Raises:
         ModelError, OSError: as `read_model`.
@@ -64,29 +64,29 @@ def read_signatures(source: Source) -> tuple[Subgraphs, dict[str, Graph]]:
 
 
 class Subgraphs:
-    """The subgraphs of a model whose bytes these are, each read once, as `read_model` does."""
+    """The subgraphs of a model in memory, each read once, as by `read_model`."""
 
     def __init__(self, content: memoryview) -> None:
-        """Nothing is read yet."""
+        """Reads nothing yet."""
         self.content = content
-        self._alone: dict[int, Graph] = {}  # without the bodies of nodes
+        self._alone: dict[int, Graph] = {}  # without bodies of nodes
         self._whole: dict[int, Graph] = {}
 
     def __getitem__(self, number: int) -> Graph:
         """Return one subgraph.
 
         Raises:
-            ModelError: the model is damaged or foreign, or has no such subgraph.
+            ModelError: the model is damaged or of another format, or has no such subgraph.
         """
         if number not in self._whole:
             self._whole[number] = self._with_bodies(number, Bodies(self._head.count))
         return self._whole[number]
 
     def of_signature(self, name: str | None) -> Graph:
-        """Return the one that a signature runs, with its names; None: the first.
+        """Return the subgraph of a signature, with its names; None: the first.
 
         Raises:
-            ModelError: as `__getitem__`. SignatureError: there is no such signature.
+            ModelError: as `__getitem__`. SignatureError: no such signature.
         """
         if name is None:
             return self[0]
@@ -94,7 +94,7 @@ class Subgraphs:
         return replace(self[own.subgraph], input_names=own.inputs, output_names=own.outputs)
 
     def __len__(self) -> int:
-        """Count them; raises ModelError: the model is damaged or foreign."""
+        """Return their number; raises ModelError: the model is damaged or of another format."""
         return self._head.count
 
     def __iter__(self) -> Iterator[Graph]:
@@ -127,16 +127,16 @@ class Subgraphs:
 
 @dataclass(frozen=True, slots=True)
 class _Head:
-    """What a model's subgraphs share."""
+    """Common data of a model's subgraphs."""
 
-    count: int  # of the subgraphs
-    buffers: tuple[tuple[int, int], ...]  # where each one's bytes start, and how many there are
+    count: int  # of subgraphs
+    buffers: tuple[tuple[int, int], ...]  # offset and size of each
     codes: tuple[tuple[str, int, bool], ...]  # as `read_code`
     description: str
 
 
 def _read_subgraph(file: File, number: int, head: _Head) -> Graph:
-    """Return a subgraph whose nodes have no bodies."""
+    """Return a subgraph without bodies of nodes."""
     if number >= head.count:
         raise ModelError(f"the model has no subgraph {number}")
     subgraph = next(islice(file.root().tables("subgraphs", "subgraph"), number, None))
@@ -175,7 +175,7 @@ def _read_tensor(
     buffers: tuple[tuple[int, int], ...],
     in_blocks: dict[int, BlockDetails],
 ) -> Tensor:
-    """Return a tensor; what is to be known of its blocks is put into `in_blocks`."""
+    """Return a tensor; blockwise quantisation is added to `in_blocks`."""
     name = table.string("name")
     table.where = f"tensor {index} {_short(name)}"
     number = table.scalar("type")
@@ -215,7 +215,7 @@ def _read_tensor(
 
 def read_code(table: Table) -> tuple[str, int, bool]:
     """Return an operator code's op, its version, and whether it is a custom op."""
-    # Two fields may hold the code. The older one has 8 bits; the larger value is the code.
+    # Two fields may contain the code. The older one has 8 bits; the larger value is the code.
     code = max(table.scalar("builtin_code"), table.scalar("deprecated_builtin_code"))
     version = table.scalar("version")
     op = schema.builtin_name(code)
@@ -251,7 +251,7 @@ def _read_node(
 def _lookup(
     table: Table, field: str, label: str, tensors: tuple[Tensor, ...]
 ) -> tuple[Tensor | None, ...]:
-    """Return the tensors an index vector names; -1 is an input left out."""
+    """Return the tensors of an index vector; -1 is an omitted input."""
     found: list[Tensor | None] = []
     for position, index in enumerate(table.numbers(field)):
         if not -1 <= index < len(tensors):

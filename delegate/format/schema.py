@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The schema of .tflite files and of their metadata: names, numbers, field slots, defaults."""
+"""The schema of .tflite files and their metadata: names, numbers, field slots, defaults."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import numpy as np
 from flatbuffers import number_types
 
 FILE_IDENTIFIER = b"TFL3"
-VERSION = 3  # Model.version; TFLite refuses every other
+VERSION = 3  # Model.version; TFLite rejects every other
 
 # Builtin codes up to here fit the deprecated 8-bit field as well.
 LAST_SHORT_CODE = 127
@@ -30,17 +30,17 @@ _NUMBER_FLAGS = {name: getattr(number_types, f"{name.capitalize()}Flags") for na
 class Field:
     """One field of a table."""
 
-    name: str  # as the schema spells it: "stride_w"
-    slot: int  # position in the table's vtable
+    name: str  # as in the schema: "stride_w"
+    slot: int  # index in the table's vtable
     kind: Literal["scalar", "string", "table", "vector"]
-    flags: Any = None  # flatbuffers' number type of a scalar or of a vector's numbers; else None
+    flags: Any = None  # flatbuffers' number type of a scalar or vector element; else None
     default: Any = None  # of a scalar; a bool for a bool
-    enum: str = ""  # class of the enum its numbers belong to
-    # Class of the table it points to, or of the vector's tables; of a union the enum's class.
+    enum: str = ""  # class of its enum, if any
+    # Class of the table it points to, or of the vector's tables; for a union, the enum's class.
     child: str = ""
 
 
-# The enum that says which class a union's table has: the field of its name with "_type" has it.
+# The enum of a union's class; the field of its name with "_type" contains the value.
 UNIONS = {
     "array_indices": "SparseIndexVector",
     "array_segments": "SparseIndexVector",
@@ -50,7 +50,7 @@ UNIONS = {
     "options": "ProcessUnitOptions",
 }
 
-# Ops whose options class does not have the op's own name.
+# Ops whose options class is not named after the op.
 _OPTIONS_OF_OP = {
     **dict.fromkeys(("AVERAGE_POOL_2D", "L2_POOL_2D", "MAX_POOL_2D"), "Pool2DOptions"),
     **dict.fromkeys(("MAXIMUM", "MINIMUM"), "MaximumMinimumOptions"),
@@ -66,7 +66,7 @@ _OPTIONS_OF_OP = {
 @functools.cache
 def _schema() -> dict[str, dict[str, dict[str, Any]]]:
     # make_schema.py writes schema.json. The other is metadata_schema.fbs of tflite-support, version
-    # 1.5, as far as it is read here; its tables have names of their own.
+    # 1.5, limited to what is read here; their table names do not overlap.
     files = (Path(__file__).with_name(name) for name in ("metadata_schema.json", "schema.json"))
     parts = [json.loads(file.read_text()) for file in files]
     return {part: parts[0][part] | parts[1][part] for part in ("enums", "tables")}
@@ -74,7 +74,7 @@ def _schema() -> dict[str, dict[str, dict[str, Any]]]:
 
 @functools.cache
 def enum_values(enum: str) -> dict[str, int]:
-    """Return the numbers of an enum by name; tensor types by the name numpy has for them."""
+    """Return the numbers of an enum by name; tensor types by numpy's names."""
     members: dict[str, int] = _schema()["enums"][enum]
     if enum == "TensorType":
         return {name.lower(): value for name, value in members.items()}
@@ -99,10 +99,10 @@ def builtin_name(code: int) -> str:
 
 @functools.cache
 def numpy_dtype(dtype: str) -> np.dtype[Any] | None:
-    """Return a tensor type as the file stores it (little-endian); None: numpy has no such type."""
+    """Return a tensor type as stored in the file (little-endian); None: numpy lacks the type."""
     if dtype not in _NUMPY_DTYPES:
         return None
-    # By way of the text ("<f4"), a native type stays numpy's own.
+    # The round trip through text ("<f4") keeps a native type numpy's own.
     little_endian: np.dtype[Any] = np.dtype(np.dtype(dtype).newbyteorder("<").str)
     return little_endian
 
@@ -125,7 +125,7 @@ def options_class(op: str) -> tuple[str, int, str] | None:
 def union_class(field: Field, number: int) -> str | None:
     """Return the class of a union's table by its number.
 
-    "" for NONE, whose table nobody reads; None for a number that the schema lacks.
+    "" for NONE, whose table is not read; None for a number that the schema lacks.
     """
     name = enum_names(field.child).get(number)
     return "" if name == "NONE" else name

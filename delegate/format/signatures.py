@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The signatures of a .tflite file: names by which its graphs are run, such as "prefill"."""
+"""Signatures of a .tflite file: named entry points, such as "prefill"."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from delegate.format.table import File, Table
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """The graph that a signature runs, and what it calls its tensors: name -> index."""
+    """A signature's subgraph, and its names of tensors: name -> index."""
 
     subgraph: int = 0
     inputs: Mapping[str, int] = field(default_factory=dict)
@@ -23,7 +23,7 @@ def signatures_of(content: memoryview) -> dict[str, Signature]:
     """Return a model's signatures by name.
 
     Raises:
-        ModelError: the model is damaged or foreign.
+        ModelError: the model is damaged or of another format.
     """
     tables = File(content).root().tables("signature_defs", "signature")
     return {each.string("signature_key"): _signature(each) for each in tables}
@@ -33,7 +33,7 @@ def signature_of(content: memoryview, name: str) -> Signature:
     """Return the signature of this name.
 
     Raises:
-        SignatureError: the model has no such signature. ModelError: it is damaged or foreign.
+        SignatureError: no such signature. ModelError: it is damaged or of another format.
     """
     found = signatures_of(content)
     if name not in found:

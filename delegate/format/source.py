@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where a model is read from: a path, which is mapped into memory, or bytes."""
+"""Sources of models: a path, which is mapped into memory, or bytes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Source = str | os.PathLike[str] | bytes | memoryview
 
 @contextlib.contextmanager
 def named(source: Source) -> Iterator[None]:
-    """Put the path, if it is one, before what is said of a model that cannot be read."""
+    """Prefix errors about a model with its path, if it has one."""
     try:
         yield
     except ModelError as error:
@@ -30,7 +30,7 @@ def open_model(source: Source) -> memoryview:
     """Return a model's bytes; a path's are mapped into memory.
 
     Raises:
-        ModelError: the path is no regular file, or is above 2 GB. OSError: it cannot be read.
+        ModelError: the path is not a regular file, or is above 2 GB. OSError: it cannot be read.
     """
     if isinstance(source, (str, os.PathLike)):
         return _map(source)
@@ -39,11 +39,11 @@ def open_model(source: Source) -> memoryview:
 
 def _map(path: str | os.PathLike[str]) -> memoryview:
     mode = os.stat(path).st_mode
-    if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):  # open() refuses a directory itself
+    if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):  # open() rejects a directory itself
         raise ModelError("this is a device or a pipe; give a regular file")
     with open(path, "rb") as file:
         size_bytes = os.fstat(file.fileno()).st_size
-        if size_bytes == 0:  # mmap refuses an empty file
+        if size_bytes == 0:  # mmap rejects an empty file
             return memoryview(b"")
         if size_bytes > MAX_FILE_BYTES:
             raise too_large(size_bytes)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A sparse constant's stored values -> all of them, and back. Knows the format, not the file."""
+"""Sparse constants: conversion to and from dense arrays."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from numpy.typing import NDArray
 from delegate.format.table import Table
 
 Indices = NDArray[np.int64]
-# A dense level's size, or the segments and indices of a sparse one.
+# The size of a dense level, or the segments and indices of a sparse one.
 Level = int | tuple[Indices, Indices]
 
 
 def dense(values: NDArray[np.generic], shape: tuple[int, ...], table: Table) -> NDArray[np.generic]:
-    """Return a tensor's values, zeros where none is stored.
+    """Return a sparse tensor's values as a dense array.
 
-    Dimensions are walked in the traversal order, those of blocks last; a dense one has all its
-    indices below every index of the one before, a sparse one those listed.
+    Dimensions are traversed in the traversal order, block dimensions last; at a dense level each
+    index of the previous one has all indices, at a sparse level those listed.
 
     Shapes:
         values (stored,) -> shape
     Raises:
-        ValueError: the parameters contradict themselves.
+        ValueError: inconsistent parameters.
     Source: tflite/kernels/internal/utils/sparsity_format_converter.cc
     """
     order = table.numbers("traversal_order")
@@ -35,11 +35,11 @@ def dense(values: NDArray[np.generic], shape: tuple[int, ...], table: Table) -> 
         raise ValueError("not an order of the dimensions")
     if any(not 0 <= axis < rank for axis in blocked):
         raise ValueError("a block of no dimension")
-    # Each path ends at a stored value of its own, and before a sparse level it has a segment.
+    # Each path ends at its own stored value, and has a segment before a sparse level.
     segments = (each[0].size for each in levels if not isinstance(each, int))
     most_paths = max(values.size, *segments, 1)
-    at = np.zeros(1, np.int64)  # where the next level of each walked path begins
-    index: dict[int, Indices] = {}  # dimension -> its index on each path
+    at = np.zeros(1, np.int64)  # position in the next level, by path
+    index: dict[int, Indices] = {}  # dimension -> its index, by path
     for dimension, level in zip(order, levels, strict=True):
         parents, at, own = _walked(level, at, most_paths)
         index = {known: each[parents] for known, each in index.items()} | {dimension: own}
@@ -63,9 +63,9 @@ def dense(values: NDArray[np.generic], shape: tuple[int, ...], table: Table) -> 
 def compressed(
     values: NDArray[np.generic],
 ) -> tuple[NDArray[np.generic], NDArray[np.int32], NDArray[np.int32]]:
-    """Return the values that are not 0, and the last dimension's segments and indices.
+    """Return the non-zero values, and the last dimension's segments and indices.
 
-    This is the inverse of `dense`. All other dimensions are dense, in their own order.
+    The inverse of `dense`. All other dimensions are dense, in their own order.
 
     Shapes:
         values (..., width) -> (stored,), (rows + 1,), (stored,)
@@ -89,7 +89,7 @@ def _block_size(level: Level) -> int:
 
 
 def _walked(level: Level, at: Indices, most_paths: int) -> tuple[Indices, Indices, Indices]:
-    """Walk a level: the path that each stored entry goes on, its place, and its index."""
+    """Traverse a level: return the parent path, position and index of each entry."""
     if isinstance(level, int):
         if level < 0 or at.size * level > most_paths:
             raise ValueError("a size that does not fit")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A graph of a file whose resource variables are kept tensors, by what all its graphs say."""
+"""Reads a graph whose resource variables are persistent tensors, set up by all graphs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from delegate.graph.resources import Resources, resources_of, touches, with_reso
 
 
 def read_stateful(source: Source, signature: str | None = None) -> Graph:
-    """Return a graph of a model, as `read_model` does, with its variables kept.
+    """Return a graph of a model, as `read_model` does, with persistent variables.
 
     Raises: as `read_model`.
     """
@@ -23,7 +23,7 @@ def read_stateful(source: Source, signature: str | None = None) -> Graph:
 
 
 def resources_in(subgraphs: Subgraphs) -> Resources:
-    """Return what the graphs of a model say of its resource variables."""
+    """Return the resource variables in the graphs of a model."""
     try:
         return resources_of([*subgraphs])
     except ModelError as error:  # TFLite may never run a damaged one

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads the tables of a .tflite model, checking every access: flatbuffers checks none.
+"""Access to the tables of a .tflite model with bounds checks, which flatbuffers lacks.
 
-Knows the fields' names and places from schema.py, not what they mean.
+Field names and slots are from schema.py; their meaning is not known here.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from numpy.typing import NDArray
 from delegate.errors import ModelError
 from delegate.format import schema
 
-MAX_FILE_BYTES = 2**31 - 1  # flatbuffers' offsets have 32 bits, and some of TFLite's are signed
+MAX_FILE_BYTES = 2**31 - 1  # flatbuffers' offsets have 32 bits; some of TFLite's are signed
 MAX_TABLES = 1_000_000  # what TFLite's own verifier allows (flatbuffers/verifier.h, max_tables)
-MAX_DENSE_BYTES = 1 << 28  # of all sparse tensors
-# What a table costs of the bytes that may be decoded: reading it takes as long as reading so many
-# bytes of it would. Writers share no tables.
+MAX_DENSE_BYTES = 1 << 28  # total of sparse tensors
+# The cost of a table in the budget of bytes to decode: reading it takes as long as reading this
+# many bytes of it. Writers do not share tables.
 _TABLE_BYTES, _SHARED_TABLE_BYTES = 32, 1024
 
 _AT_ONCE = 256  # offsets of a vector that are read at once
-_MOST_UNPACKED = 16  # numbers of a vector, above which numpy reads it faster
+_MOST_UNPACKED = 16  # numbers in a vector, above which numpy is faster
 
 _OFFSET = struct.Struct("<I")
 _SIGNED_OFFSET = struct.Struct("<i")
@@ -40,9 +40,9 @@ def too_large(size_bytes: int) -> ModelError:
 
 
 class File:
-    """The bytes of a model, and how many of them may still be decoded.
+    """The bytes of a model, and the budget of bytes to decode.
 
-    A small file whose parts all point at the same bytes could otherwise grow without bound.
+    Without it, a small file whose parts all point to the same bytes could expand without bound.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class File:
         identifier: bytes = schema.FILE_IDENTIFIER,
         what: str = "the model",
     ) -> None:
-        """`what`: what messages call the bytes."""
+        """`what`: the name of the bytes in messages."""
         self.view = view
         self.size = len(view)
         self._what = what
@@ -65,9 +65,9 @@ class File:
             raise ModelError(f"this is not {kind}: bytes 4..8 are {found!r}, not {identifier!r}")
         self._bytes_left = 2 * self.size + 2**20  # writers may share equal vectors and strings
         self._tables_left = MAX_TABLES
-        self._tables: set[int] = set()  # where they are
+        self._tables: set[int] = set()  # their positions
         self._dense_bytes_left = MAX_DENSE_BYTES
-        self.end = 0  # of all that was read so far
+        self.end = 0  # of everything read so far
 
     def root(self, kind: str = "Model") -> Table:
         return Table(self, self.follow(0, self._what), kind, self._what)
@@ -79,9 +79,9 @@ class File:
         return number.unpack_from(self.view, position)[0]
 
     def layout(self, position: int, where: str) -> tuple[int, tuple[int, ...]]:
-        """Return a table's size, and its fields' offsets by slot, as the file says at `position`.
+        """Return a table's size, and its fields' offsets by slot, as stored at `position`.
 
-        0 = the field is left out.
+        0 = the field is omitted.
         """
         self.check(position, _SHORTS.size, where)
         layout_bytes, size = _SHORTS.unpack_from(self.view, position)
@@ -105,7 +105,7 @@ class File:
             self.end = position + size_bytes
 
     def pointed(self, start: int, length: int) -> Iterator[int]:
-        """Yield what the offsets of a vector point to, which is known to lie in the file."""
+        """Yield the targets of a vector's offsets; the vector is within the file."""
         end = start + length * _OFFSET.size
         while start < end:
             count = min((end - start) // _OFFSET.size, _AT_ONCE)
@@ -126,14 +126,14 @@ class File:
         self._tables.add(position)
 
     def spend_dense(self, size_bytes: int) -> bool:
-        """Whether a sparse tensor's values may take so many bytes: a small file may ask for all."""
+        """Whether the budget allows a sparse tensor of this size, as declared by the file."""
         is_left = size_bytes <= self._dense_bytes_left
         self._dense_bytes_left -= size_bytes if is_left else 0
         return is_left
 
 
 class Table:
-    """One table of the file, its fields reached by their schema names."""
+    """A table of the file, with its fields by schema name."""
 
     __slots__ = (
         "_fields",
@@ -165,7 +165,7 @@ class Table:
         return self._position + offset
 
     def _find_vector(self, name: str, width_bytes: int) -> tuple[int, int]:
-        """Return where a vector's elements start and how many there are."""
+        """Return the position and length of a vector."""
         at = self._find(self._fields[name], _OFFSET.size)
         if at is None:
             return 0, 0
@@ -177,7 +177,7 @@ class Table:
         return start, length
 
     def slots(self) -> list[int]:
-        """Return the slots of the fields that the file does not leave out."""
+        """Return the slots of the fields that are present."""
         return [slot for slot, offset in enumerate(self._offsets) if offset]
 
     def scalar(self, name: str) -> Any:
@@ -198,7 +198,7 @@ class Table:
         return bytes(self._file.view[start : start + length])
 
     def span(self, name: str) -> tuple[int, int]:
-        """Return where a byte vector starts in the file, and its size."""
+        """Return the offset of a byte vector in the file, and its size."""
         return self._find_vector(name, 1)
 
     def numbers(self, name: str) -> tuple[Any, ...]:
@@ -210,7 +210,7 @@ class Table:
         return struct.unpack_from(_format(flags, length), self._file.view, start)
 
     def array(self, name: str) -> NDArray[Any]:
-        """Return a vector's numbers, which are a view of the file."""
+        """Return a vector of numbers as a view of the file."""
         flags = self._fields[name].flags
         start, length = self._find_vector(name, flags.bytewidth)
         dtype = _dtype(flags)
@@ -220,12 +220,12 @@ class Table:
         return np.frombuffer(self._file.view, dtype, length, start)
 
     def union(self, name: str) -> Table | None:
-        """Return the table of a union; None: it has none, or of a class that the schema lacks."""
+        """Return the table of a union; None: there is none, or its class is not in the schema."""
         kind = schema.union_class(self._fields[name], self.scalar(f"{name}_type"))
         return self.table(name, kind) if kind else None
 
     def table(self, name: str, kind: str = "") -> Table | None:
-        """Return the table that a field points to; `kind`: of a union's table."""
+        """Return the table that a field points to; `kind`: the class, for a union."""
         field = self._fields[name]
         at = self._find(field, _OFFSET.size)
         if at is None:
@@ -246,7 +246,7 @@ class Table:
 
 @functools.cache
 def _format(flags: Any, length: int) -> str:
-    """Return how `struct` names so many numbers."""
+    """Return the `struct` format of a vector of numbers."""
     return f"<{length}{flags.packer_type.format[-1]}"
 
 
@@ -257,12 +257,12 @@ def _dtype(flags: Any) -> np.dtype[Any]:
 
 
 def options_of(operator: Table, op: str) -> Mapping[str, Any]:
-    """Return the options of a builtin op by name; those that the file leaves out by default."""
+    """Return the options of a builtin op by name, with defaults for omitted ones."""
     options_class = schema.options_class(op)
     if options_class is None:
         return {}
     kind, number, union = options_class
-    # TFLite ignores a table of another op's class, too.
+    # TFLite also ignores a table of another op's class.
     is_there = operator.scalar(f"{union}_type") == number
     table = operator.table(union, kind) if is_there else None
     return {name: _option(table, field) for name, field in schema.fields(kind).items()}

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A tree of tables -> the bytes of a .tflite file, by the fields of schema.py.
+"""Serialises a tree of tables to the bytes of a .tflite file, by the fields of schema.py.
 
-Knows nothing of graphs. A tree is a table as a dict of its fields by their schema names: numbers,
-bytes or text of strings, sequences of numbers, trees and lists of trees. A field that the dict
-lacks is left out of the file.
+It is independent of graphs. A tree is a table as a dict of fields by schema name: numbers, bytes or
+text of strings, sequences of numbers, trees and lists of trees. Fields missing in the dict are
+omitted from the file.
 """
 
 from __future__ import annotations
@@ -21,26 +21,26 @@ _BUFFER_ALIGNMENT = 16  # schema.fbs: `data:[ubyte] (force_align: 16)`
 
 
 def packed(tree: Tree, kind: str = "Model", identifier: bytes = schema.FILE_IDENTIFIER) -> bytes:
-    """Return the file whose root is this table; equal trees give equal bytes.
+    """Return the file with this root table; equal trees give equal bytes.
 
     Raises:
         ValueError: a value does not fit its field.
     """
     contents = sum(len(buffer.get("data", b"")) for buffer in tree.get("buffers", ()))
     builder = flatbuffers.Builder(contents + 4096)
-    builder.ForceDefaults(True)  # a tree has what the file has, which may be a default, too
+    builder.ForceDefaults(True)  # a tree's fields are explicit, even if equal to the default
     builder.Finish(_table(builder, tree, kind), identifier)
     return bytes(builder.Output())
 
 
 def _table(builder: Any, tree: Tree, kind: str) -> int:
-    """Write one table and return its offset. Tables exist before what points to them."""
+    """Write a table and return its offset. Its children are written first."""
     fields = [field for field in schema.fields(kind).values() if field.name in tree]
     known = {field.name: field for field in fields}
-    # Each table, or each of a list, as the offset where it is.
+    # Tables, and those in lists, are replaced by their offsets.
     values = {name: _below(builder, tree, kind, known[name]) for name in tree if name in known}
     ready = {field.name: _pointed_to(builder, field, values[field.name]) for field in fields}
-    # NOTE: flatbuffers' versions share vtables differently; the bytes must not depend on that.
+    # NOTE: flatbuffers versions share vtables differently; the bytes must not depend on that.
     builder.vtables.clear()
     builder.StartObject(max((field.slot + 1 for field in fields), default=0))
     for field in fields:
@@ -52,14 +52,14 @@ def _table(builder: Any, tree: Tree, kind: str) -> int:
 
 
 class _Written(int):
-    """The offset of a vector that is in the file already."""
+    """The offset of a vector that was already written."""
 
 
 def _below(builder: Any, tree: Tree, kind: str, field: schema.Field) -> Any:
-    """Write the tables of a field, and what is as large as a Buffer; return other values."""
+    """Write the tables of a field, and large byte vectors; return other values."""
     value = tree[field.name]
     if kind == "Buffer" and field.name == "data":
-        # As Builder.CreateByteVector does, but aligned.
+        # Like Builder.CreateByteVector, but aligned.
         builder.StartVector(1, len(value), _BUFFER_ALIGNMENT)
         builder.head -= len(value)
         builder.Bytes[builder.head : builder.head + len(value)] = value
@@ -74,7 +74,7 @@ def _below(builder: Any, tree: Tree, kind: str, field: schema.Field) -> Any:
 
 
 def _pointed_to(builder: Any, field: schema.Field, value: Any) -> Any:
-    """Write what a field points to and return its offset; a scalar is returned as it is."""
+    """Write a field's target and return its offset; return a scalar unchanged."""
     if field.kind in ("scalar", "table") or isinstance(value, _Written):
         return value
     if field.kind == "string":

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Turns a Graph into the tables of a .tflite file, and these into its bytes: read_model's inverse.
+"""Writes a Graph as a .tflite file: the inverse of read_model.
 
-Knows no op, and does not check that TFLite can run what it writes.
+It is op-agnostic, and does not check that TFLite can run the result.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from delegate.graph.ir import Graph, Node, Tensor
 def write_model(graph: Graph) -> bytes:
     """Return the graph as a .tflite file; equal graphs give equal bytes.
 
-    Options left out of a node get the schema's defaults. Of a sparse constant the last dimension is
-    stored sparse, however it was. Scales of blocks that no tensor has become the last tensor. What
-    a Graph does not hold is not written: metadata, signatures, other subgraphs.
+    Omitted options get the schema's defaults. A sparse constant is written with its last dimension
+    sparse, whatever its original format. Blockwise scales without a tensor get one at the end.
+    Anything a Graph does not hold is lost: metadata, signatures, other subgraphs.
 
     Raises:
-        ValueError: an option, a type or a constant does not fit the schema; a tensor is not the
-            graph's own; a sparse one has no values; the graph has several subgraphs.
+        ValueError: an option, a type or a constant does not fit the schema; a tensor is not in the
+            graph; a sparse one has no values; the graph has several subgraphs.
     """
     graphs = with_bodies([graph])
     if graph.subgraphs not in (1, len(graphs)):
@@ -36,10 +36,10 @@ def write_model(graph: Graph) -> bytes:
 
 
 def write_signatures(graphs: Mapping[str, Graph]) -> bytes:
-    """Return a .tflite file of these graphs, each of which the signature of its name runs.
+    """Return a .tflite file of these graphs, each with a signature of its name.
 
-    A signature calls inputs and outputs as `input_names` and `output_names` of its graph do, or
-    else by their tensors' names. A body of several nodes, such as what CALL_ONCE runs, is one.
+    A signature names inputs and outputs as in `input_names` and `output_names` of its graph, or
+    else by their tensors' names. A body shared by several nodes, as for CALL_ONCE, is written once.
 
     Raises:
         ValueError: as `write_model`.
@@ -63,10 +63,10 @@ def _names(given: Mapping[str, int], tensors: Sequence[Tensor]) -> list[Tree]:
 
 
 def with_bodies(graphs: Sequence[Graph]) -> list[Graph]:
-    """Return the graphs and their nodes' subgraphs, by whose numbers their nodes name them."""
+    """Return the graphs and their nodes' subgraphs; options of nodes refer to their indices."""
     found = [*graphs]
     numbers: dict[int, int] = {}  # by id(subgraph)
-    for place, graph in enumerate(found):  # which grows meanwhile
+    for place, graph in enumerate(found):  # grows during iteration
         nodes = []
         for node in graph.nodes:
             for option, called in subgraphs_of(node).items():
@@ -89,9 +89,9 @@ def model_tree(*graphs: Graph) -> Tree:
     nodes = [node for graph in graphs for node in graph.nodes]
     codes = list(dict.fromkeys((node.op, node.is_custom, node.version) for node in nodes))
     constants = [t for graph in graphs for t in graph.tensors if t.data is not None]
-    # An array that several tensors have, such as weights in several graphs, is written once.
+    # An array shared by several tensors, such as weights in several graphs, is written once.
     contents = {_content_of(tensor): tensor for tensor in constants}
-    # Buffer 0 is empty: the buffer of all computed tensors.
+    # Buffer 0 is empty, and used by all computed tensors.
     numbers = {content: number for number, content in enumerate(contents, start=1)}
     buffers = {id(tensor): numbers[_content_of(tensor)] for tensor in constants}
     return {
@@ -104,7 +104,7 @@ def model_tree(*graphs: Graph) -> Tree:
 
 
 def _table(kind: str, **values: Any) -> Tree:
-    """Return a table without the fields that are None or have the schema's default."""
+    """Return a table without fields that are None or equal to the schema's default."""
     fields = schema.fields(kind)
     return {
         name: value
@@ -117,7 +117,7 @@ def _table(kind: str, **values: Any) -> Tree:
 def _subgraph(
     graph: Graph, codes: Sequence[tuple[str, bool, int]], buffers: Mapping[int, int]
 ) -> Tree:
-    """`codes`: ops in the order of their codes; `buffers`: id(tensor) -> number."""
+    """`codes`: ops by operator code; `buffers`: id(tensor) -> buffer index."""
     places = {id(tensor.data): tensor.index for tensor in graph.tensors}
     return {
         "tensors": [
@@ -142,7 +142,7 @@ def _index(graph: Graph, tensor: Tensor | None, where: str) -> int:
 
 
 def _with_scales(graph: Graph) -> Graph:
-    """Return the graph with a tensor for the scales of blocks, where none of its own has them."""
+    """Return the graph with a tensor for each array of blockwise scales that has none."""
     own = {id(tensor.data) for tensor in graph.tensors}
     tensors = [*graph.tensors]
     for tensor in graph.tensors:
@@ -154,7 +154,7 @@ def _with_scales(graph: Graph) -> Graph:
 
 
 def _quantization(tensor: Tensor, places: Mapping[int, int]) -> Tree | None:
-    """Return the table; `places`: id(values) -> the index of the tensor that has them."""
+    """Return the table; `places`: id(values) -> index of the tensor with these values."""
     if tensor.blocks is not None:
         scales = places[id(tensor.blocks.scales)]
         kind = "BlockwiseQuantization"
@@ -204,12 +204,12 @@ def _sparsity(tensor: Tensor, where: str) -> Tree:
 
 
 def _content_of(tensor: Tensor) -> tuple[int, str, bool]:
-    """Return what is equal for tensors whose buffers hold the same."""
+    """Return a key that tensors share if their buffers have the same content."""
     return id(tensor.data), tensor.dtype, tensor.is_sparse
 
 
 def _content(tensor: Tensor) -> bytes:
-    """Return what the buffer of a constant holds."""
+    """Return the buffer content of a constant."""
     data = tensor.data
     assert data is not None
     dtype = schema.numpy_dtype(tensor.dtype)
@@ -278,7 +278,7 @@ def _check_names(
 
 
 def _numbers(value: Any, enum: str, where: str) -> Any:
-    """Return an option's value with the names of enum members replaced by their numbers."""
+    """Return an option's value with enum members replaced by their numbers."""
     if not enum:
         return value
     values = schema.enum_values(enum)
@@ -290,7 +290,7 @@ def _numbers(value: Any, enum: str, where: str) -> Any:
 
 
 def _number(values: Mapping[str, int], name: str, unknown_prefix: str, where: str) -> int:
-    """Return an enum member's number; a member without a name has its number in its name."""
+    """Return an enum member's number; an unnamed member has its number in its name."""
     if name in values:
         return values[name]
     number = name.removeprefix(unknown_prefix)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who makes and who reads each tensor."""
+"""Def-use chains: producer and consumers of each tensor."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from delegate.graph.partition import Partition
 
 
 class DefUse:
-    """The nodes of a graph, or of a part of it, by the tensors that they read and make.
+    """The producers and consumers of tensors, in a graph or a part of it.
 
     Attributes:
-        places: of the nodes, in execution order.
+        places: positions of the nodes in execution order.
     """
 
     def __init__(self, of: Graph | Partition) -> None:
@@ -24,26 +24,26 @@ class DefUse:
                 self._consumers.setdefault(tensor, []).append(node)
 
     def producer(self, tensor: Tensor | None, op: str = "") -> Node | None:
-        """Return the node that makes a tensor; None: no node does, or none of this op."""
+        """Return the node that produces a tensor; None: there is none, or it is another op."""
         node = None if tensor is None else self._producers.get(tensor)
         return node if node is None or op in ("", node.op) else None
 
     def consumers(self, tensor: Tensor) -> tuple[Node, ...]:
-        """Return who reads a tensor; a node that reads it twice stands there twice."""
+        """Return the readers of a tensor, one entry per use."""
         return tuple(self._consumers.get(tensor, ()))
 
     def is_output(self, tensor: Tensor) -> bool:
-        """Whether a caller sees a tensor."""
+        """Whether a tensor is visible to the caller."""
         return tensor in self._outputs
 
     def sole_producer(self, tensor: Tensor | None, op: str) -> Node | None:
-        """Return the node of an op that makes what one node alone reads, and nobody else sees."""
+        """Return the producer, of this op, of a tensor with a single use that is not an output."""
         return self.producer(tensor, op) if self.sole_consumer(tensor) is not None else None
 
     def sole_consumer(self, tensor: Tensor | None, op: str = "") -> Node | None:
-        """Return the node that alone reads a tensor, and once.
+        """Return the single user of a tensor.
 
-        None: a caller sees the tensor, too, or the node is not of this op.
+        None: there are more uses, the tensor is an output, or the node is another op.
         """
         nodes = self._consumers.get(tensor, ())
         if tensor is None or tensor in self._outputs or len(nodes) != 1:

@@ -10,7 +10,7 @@ from delegate.graph.ir import Graph, Node, Tensor
 
 
 def with_shapes(graph: Graph, shapes: Mapping[int, tuple[int, ...]]) -> Graph:
-    """Return the graph with other tensor shapes, by tensor index; constants keep theirs."""
+    """Return the graph with these tensor shapes, by tensor index; constants keep theirs."""
     changed: dict[Tensor, Tensor] = {
         tensor: replace(tensor, shape=shapes[tensor.index])
         for tensor in graph.tensors
@@ -20,9 +20,9 @@ def with_shapes(graph: Graph, shapes: Mapping[int, tuple[int, ...]]) -> Graph:
 
 
 def with_input_shapes(graph: Graph, shapes: Mapping[int, Sequence[int]]) -> Graph:
-    """Return the graph whose inputs have these shapes, by their numbers, and no open sizes.
+    """Return the graph with these input shapes, by input number, and without dynamic sizes.
 
-    What follows from them is not known yet: graph/infer.py.
+    Dependent shapes are not inferred yet: see graph/infer.py.
     Raises: ValueError: a shape of another rank, or a size below 1.
     """
     changed = {}
@@ -38,9 +38,9 @@ def with_input_shapes(graph: Graph, shapes: Mapping[int, Sequence[int]]) -> Grap
 
 
 def with_named_shapes(graph: Graph, shapes: Mapping[str | int, Sequence[int]]) -> Graph:
-    """Return the same; `shapes`: by the inputs' names or indices in the file.
+    """As `with_input_shapes`; `shapes`: by the inputs' names or indices in the file.
 
-    Raises: ValueError: there is no such input; else as `with_input_shapes`.
+    Raises: ValueError: no such input; else as `with_input_shapes`.
     """
     found = {}
     for which, shape in shapes.items():
@@ -53,9 +53,9 @@ def with_named_shapes(graph: Graph, shapes: Mapping[str | int, Sequence[int]]) -
 
 
 def with_tensors(graph: Graph, changed: Mapping[Tensor, Tensor]) -> Graph:
-    """Return the graph with other tensors in the place of these; the same graph if there are none.
+    """Return the graph with these tensors replaced; the same object if there are none.
 
-    Every node, input and output that had the old one has the new one, also inside of a node.
+    They are replaced in every node, input and output, and in nodes' bodies.
     """
     if not changed:
         return graph
@@ -69,14 +69,14 @@ def with_tensors(graph: Graph, changed: Mapping[Tensor, Tensor]) -> Graph:
 
 
 def node_with(node: Node, changed: Mapping[Tensor, Tensor]) -> Node:
-    """Return the node with other tensors in the place of these; the same node if it has none."""
+    """Return the node with these tensors replaced; the same object if it has none."""
     inputs, between = (
         tuple(None if t is None else changed.get(t, t) for t in tensors)
         for tensors in (node.inputs, node.intermediates)
     )
     outputs, inner = _new(node.outputs, changed), _new(node.inner, changed)
     body = node.body
-    if body is not None and node.calls is not None:  # it stands on the node's own tensors
+    if body is not None and node.calls is not None:  # it uses the node's own tensors
         body = with_tensors(body, changed)
     if (inputs, outputs, inner, between, body) == (
         node.inputs,
@@ -96,7 +96,7 @@ def _new(tensors: tuple[Tensor, ...], changed: Mapping[Tensor, Tensor]) -> tuple
 
 
 def of_one_node(node: Node) -> Graph:
-    """Return the graph of one node, which keeps its tensors' order."""
+    """Return a graph of a single node, with the tensors in the same order."""
     all_tensors = (*node.inputs, *node.outputs, *node.intermediates)
     used = dict.fromkeys(t for t in all_tensors if t is not None)
     own = {

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The options of custom ops that are a FlexBuffer: a map from names to values, both ways."""
+"""FlexBuffer options of custom ops: decoding and encoding of a map."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from typing import Any
 from flatbuffers import flexbuffers
 
 Value = int | float | str | tuple[int, ...]
-_LONGEST = 64  # numbers of a vector; an op's sizes are fewer
+_LONGEST = 64  # elements of a vector; real options have fewer
 
 
 def values_in(options: Mapping[str, Any]) -> dict[str, Value]:
-    """Return the numbers, texts and vectors of numbers of a custom op's options.
+    """Return the numbers, strings and vectors of numbers in a custom op's options.
 
     Raises:
-        ValueError: the options are no map, or damaged.
+        ValueError: the options are not a map, or damaged.
     """
     content = options.get("custom_options")
     if not isinstance(content, bytes) or not content:
@@ -27,15 +27,15 @@ def values_in(options: Mapping[str, Any]) -> dict[str, Value]:
         names = [key.AsKey for key in entries.Keys]
         found = {str(name): _value(entries[name]) for name in names}
     except (ArithmeticError, AttributeError, LookupError, TypeError, struct.error) as error:
-        raise ValueError("options that are no FlexBuffer's map") from error
+        raise ValueError("options that are not a FlexBuffer map") from error
     return {name: value for name, value in found.items() if value is not None}
 
 
 def numbers_in(options: Mapping[str, Any]) -> dict[str, int | float]:
-    """Return the numbers of a custom op's options; without those that are none.
+    """Return the numbers in a custom op's options, without other values.
 
     Raises:
-        ValueError: the options are no map, or damaged.
+        ValueError: the options are not a map, or damaged.
     """
     found = values_in(options)
     return {name: value for name, value in found.items() if isinstance(value, int | float)}
@@ -57,7 +57,7 @@ def _value(entry: flexbuffers.Ref) -> Value | None:
 
 
 def flexbuffer_of(**values: float | str | Sequence[int]) -> dict[str, Any]:
-    """Return the options of a custom op that have these values."""
+    """Return a custom op's options with these values."""
     builder = flexbuffers.Builder()
     with builder.Map():
         for name, value in values.items():

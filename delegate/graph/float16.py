@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Nodes on FLOAT16 tensors: computed in float32, each result rounded to the nearest half.
+"""Nodes on FLOAT16 tensors: computed in float32, with each result rounded to fp16.
 
-TFLite's own kernels know float16 in CAST, DEQUANTIZE and some ops that move values; XNNPACK runs
-the others. What such a node computes follows from the same node on float32 tensors, so that
-nothing else needs to know its type: halves.py lowers it, and the oracle runs it, as that one.
+TFLite's own kernels support float16 in CAST, DEQUANTIZE and some ops that move data; XNNPACK runs
+the others. Such a node is defined by the same node on float32 tensors, so nothing else needs to
+handle its type: halves.py lowers it so, and the oracle runs it so.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ import numpy as np
 
 from delegate.graph.ir import Node, Tensor
 
-# Ops that are about types, which TFLite's own kernels have of float16.
+# Type conversions, which TFLite's own kernels support for float16.
 CONVERSIONS = frozenset({"BITCAST", "CAST", "DEQUANTIZE", "QUANTIZE"})
 
 
 def has_float16(node: Node) -> bool:
-    """Whether a node computes with float16 tensors, for which TFLite may have no kernel."""
+    """Whether a node computes with float16 tensors, which TFLite may have no kernel for."""
     ends = (*node.inputs, *node.outputs)
     return node.op not in CONVERSIONS and any(
         tensor is not None and tensor.dtype == "float16" and tensor.data is None for tensor in ends
@@ -27,10 +27,10 @@ def has_float16(node: Node) -> bool:
 
 
 def widened(node: Node) -> Node | None:
-    """Return a node that has float16 tensors on float32 ones instead; None: it is no such node.
+    """Return a node's float32 version if it has float16 tensors, else None.
 
-    Nor is one that keeps a state or runs a subgraph, or that a pass made of several nodes: that
-    would round less often than the file says.
+    Also None for nodes with state or a subgraph, and for fused nodes, which would round less
+    often than the file says.
     """
     if not has_float16(node) or node.op.islower() or node.body is not None:
         return None

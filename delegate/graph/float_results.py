@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How float results of ops come about: a property of each op, given where it is registered.
+"""Numeric properties of ops' float results, registered with each op.
 
-Who may store floats as fp16, and who judges float results, asks for it here.
+Used to decide which tensors may be fp16, and to bound errors of float results.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ COPY, SELECTION, SUM, FUNCTION = "copy", "selection", "sum", "function"
 
 @dataclass(frozen=True, slots=True)
 class FloatResult:
-    """How an op's float results follow from its inputs.
+    """How an op's float results depend on its inputs.
 
     Attributes:
         kind: COPY: bytes of inputs, of any type. SELECTION: values of inputs or constants, up to
-            their sign. SUM: sums of products, which the same op gives of absolute values. FUNCTION:
-            of terms that are not larger than the result.
-        roundings: of which one number of a FUNCTION's result is made; 0: none, or not known.
-        limit: the largest absolute value of a result; infinite: it depends on the inputs.
-        is_steep: a rounded input may change a result by any amount.
+            their sign. SUM: sums of products, bounded by the same op on absolute values.
+            FUNCTION: of terms that are not larger than the result.
+        roundings: that one value of a FUNCTION's result accumulates; 0: none, or unknown.
+        limit: maximum absolute value of a result; infinite: it depends on the inputs.
+        is_steep: a rounding of an input may change a result by any amount.
         is_activation: results are activations of a network, whatever the range of the inputs.
     """
 
@@ -35,7 +35,7 @@ class FloatResult:
 
 COPIES, SELECTS, SUMS = FloatResult(COPY), FloatResult(SELECTION), FloatResult(SUM)
 PRODUCTS = FloatResult(SUM, is_activation=True)  # of an input and weights
-EXACT = FloatResult(FUNCTION)  # numbers of another type, or floats without a rounding of their own
+EXACT = FloatResult(FUNCTION)  # values of another type, or floats without rounding
 STEPS = FloatResult(FUNCTION, is_steep=True)
 _registered: dict[str, FloatResult] = {}
 
@@ -48,10 +48,10 @@ def roundings(
 
 
 def register(op: str, result: FloatResult) -> None:
-    """Note an op's property."""
+    """Register an op's property."""
     _registered[op] = result
 
 
 def float_result(op: str) -> FloatResult:
-    """Return an op's property; that of one that no device has: EXACT."""
+    """Return an op's property; EXACT for unregistered ops."""
     return _registered.get(op, EXACT)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Shapes and values that follow from constants and shapes alone: Graph -> Graph that has them.
+"""Constant folding: Graph -> Graph with shapes and values that follow from constants and shapes.
 
 Converters compute shapes at run time (SHAPE -> STRIDED_SLICE -> PACK -> RESHAPE) and store weights
-as float16 (DEQUANTIZE) or sparse (DENSIFY). Nodes stay; their outputs get values. Unknown values
-stay unknown.
+as float16 (DEQUANTIZE) or sparse (DENSIFY). Nodes are kept; their outputs get values. Unknown
+values stay unknown.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from delegate.graph.packed import BITS, unpacked
 from delegate.graph.partition import may_have_other_shapes
 from delegate.graph.shapes import output_shapes
 
-MOST_ELEMENTS = 1 << 12  # of computed bookkeeping: shapes and indices, never pictures
-# NumPy may know more: packages such as ml_dtypes add theirs, with another layout than TFLite's.
+MOST_ELEMENTS = 1 << 12  # of folded shapes and indices, never pictures
+# NumPy may support more: packages such as ml_dtypes add types with another layout than TFLite's.
 _WEIGHT_TYPES = ("float32", "float16", "int8", "uint8", "int16", "int32")
 
 
 def fold(graph: Graph, inline: Callable[[Node], Node] | None = None) -> Graph:
     """Return the graph with the values of all nodes that follow from constants and shapes.
 
-    The shapes that follow from the inputs' are set, too, whatever the file has recorded.
-    `inline`: what makes of a WHILE or an IF the same with all that is known of its calls.
+    Inferred shapes replace recorded ones.
+    `inline`: returns a WHILE or an IF with everything known about its calls.
     """
     new: dict[Tensor, Tensor] = {}
-    called: dict[int, Node] = {}  # by their places
-    # Tensors whose shape TFLite may know only during a run, so that the one it has may be another.
+    called: dict[int, Node] = {}  # by position
+    # Tensors whose shape TFLite may resolve only at run time, so that its current one may be wrong.
     uncertain = {t for t in graph.tensors if t.data is None and min(t.shape, default=0) < 0}
     changeable = graph.changeable
     for place, node in enumerate(graph.nodes):
@@ -73,7 +73,7 @@ def fold(graph: Graph, inline: Callable[[Node], Node] | None = None) -> Graph:
 
 
 def _with_body_s_shapes(node: Node) -> Node:
-    """Return a composite whose decomposition has the shapes of its inputs, other nodes as is."""
+    """Return a composite whose decomposition has its inputs' shapes; other nodes unchanged."""
     body = node.body
     if node.op != "STABLEHLO_COMPOSITE" or body is None or len(body.inputs) != len(node.inputs):
         return node
@@ -96,7 +96,7 @@ def _without_values(node: Node, hidden: Collection[Tensor]) -> Node:
 
 
 def _values(node: Node) -> Values | None:
-    """Return the output of a node of constants, None where it is not known here."""
+    """Return the output of a node of constants, None if it cannot be folded."""
     inputs = [t for t in node.inputs if t is not None]
     if node.is_custom or node.op not in FOLDERS or len(node.outputs) != 1:
         return None
@@ -117,7 +117,7 @@ def _values(node: Node) -> Values | None:
         array.dtype.name != ("uint8" if t.dtype in bytes_of else t.dtype)
         for array, t in zip(arrays, inputs, strict=True)
     ):
-        return None  # a value that is not known, or bytes of a type that numpy lacks
+        return None  # an unknown value, or a type that numpy lacks
     if node.op in _OF_BOOLS and not all(map(_is_comparable, arrays)):
         return None
     values = computed(node, arrays) if node.op in INTEGER_FOLDERS else _others(node, arrays)
@@ -127,13 +127,13 @@ def _values(node: Node) -> Values | None:
 
 
 def _is_comparable(values: Values) -> bool:
-    if values.dtype == np.bool_:  # in C another byte is undefined
+    if values.dtype == np.bool_:  # other bytes are undefined in C
         return bool(values.view(np.uint8).max(initial=0) <= 1)
     return values.dtype.name in INDEX_TYPES
 
 
 def _others(node: Node, inputs: Sequence[Values]) -> Values | None:
-    """Return the output of a node of weights, or of what conditions are made of."""
+    """Return the output of a node on weights, or of a part of a condition."""
     try:
         return FOLDERS[node.op](inputs, node).astype(node.outputs[0].dtype)
     except (ArithmeticError, IndexError, KeyError, TypeError, ValueError):
@@ -141,7 +141,7 @@ def _others(node: Node, inputs: Sequence[Values]) -> Values | None:
 
 
 def _dequantize(inputs: Sequence[Values], node: Node) -> Values:
-    """Return float16 weights or those of 8 bits and fewer as float32.
+    """Return float16 weights, or those of at most 8 bits, as float32.
 
     Source: tflite/kernels/internal/reference/dequantize.h, reference/dequantize.h PerChannel
     """
@@ -153,7 +153,7 @@ def _dequantize(inputs: Sequence[Values], node: Node) -> Values:
     quantization = source.quantization if source is not None else None
     if values.dtype not in (np.uint8, np.int8) or quantization is None:
         raise TypeError("no weights")
-    # Exact before the one rounding: 9 bits times a float32.
+    # Exact before the single rounding: 9 bits times a float32.
     shape = [1] * values.ndim
     if len(quantization.scale) > 1:
         shape[quantization.axis] = len(quantization.scale)
@@ -164,7 +164,7 @@ def _dequantize(inputs: Sequence[Values], node: Node) -> Values:
     return np.asarray((values - zero_point) * scale, np.float32)
 
 
-# What conditions of WHILE and IF are made of.
+# Ops in conditions of WHILE and IF.
 _OF_BOOLS: Mapping[str, Folder] = {
     "LESS": lambda inputs, node: inputs[0] < inputs[1],
     "LESS_EQUAL": lambda inputs, node: inputs[0] <= inputs[1],

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""All that is known of a graph before it runs: shapes, then values, then ranges of indices."""
+"""Static inference on a graph: shapes, then values, then ranges of indices."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from delegate.graph.reduced_windows import STABLEHLO
 
 
 def infer(graph: Graph, shapes: Mapping[int, tuple[int, ...]] | None = None) -> Graph:
-    """Return the graph with all that follows from its constants and shapes.
+    """Return the graph with everything that follows from its constants and shapes.
 
-    `shapes`: those TFLite has now, by tensor index. None: TFLite is not asked, and the file's are
-    the model's.
+    `shapes`: TFLite's current ones, by tensor index. None: there is no TFLite, and the file's
+    are used.
     """
     return _known(graph if shapes is None else with_shapes(graph, shapes), Visits())
 
@@ -34,13 +34,13 @@ def _known(graph: Graph, visits: Visits) -> Graph:
 
 
 def _with_body(node: Node, visits: Visits) -> Node:
-    """Return a node with the same of its decomposition, on the shapes of its inputs.
+    """Return a node with its decomposition inferred on the shapes of its inputs.
 
-    Values that the inputs have are their inputs' there, too.
+    Known values of the inputs are used there, too.
     """
     body = node.body
     if body is None or len(body.inputs) != len(node.inputs) or node.op == STABLEHLO or node.calls:
-        return node  # of STABLEHLO_REDUCE_WINDOW only its op counts, on whatever shapes
+        return node  # of STABLEHLO_REDUCE_WINDOW only its op matters, at any shape
     given = {
         own: replace(own, shape=outer.shape, data=outer.data, is_folded=False, ranges=outer.ranges)
         for own, outer in zip(body.inputs, node.inputs, strict=True)
@@ -58,17 +58,17 @@ def _in_order(made: Graph, known: Graph) -> tuple[Tensor, ...]:
     return tuple(next(rest) if tensor.data is None else tensor for tensor in made.inputs)
 
 
-_LIKELY_SIZE = 224  # of an image's side; any size of which few windows and strides leave nothing
+_LIKELY_SIZE = 224  # of an image side; any size that windows and strides do not reduce to nothing
 
 
 def likely_shapes(
     graph: Graph, shapes: Mapping[int, tuple[int, ...]]
 ) -> dict[int, tuple[int, ...]]:
-    """Return the shapes with likely sizes in the place of sizes that the file leaves open.
+    """Return the shapes with likely sizes in place of the file's dynamic sizes.
 
-    TFLite gives an open size 1 until the caller resizes the input, which is after the nodes are
-    judged: windows and work of 1x1 images tell nothing. Sizes that the graph has already, where
-    TFLite has 1 yet (`with_input_shapes`), are those of the run. A batch of 1 is likely, and stays.
+    TFLite sets a dynamic size to 1 until the caller resizes the input, which is after the nodes
+    are judged: windows and work of 1x1 images are not representative. Sizes already set in the
+    graph (`with_input_shapes`) are used. A batch of 1 is likely, and stays.
     """
     likely = {}
     for tensor in graph.inputs:
@@ -84,24 +84,24 @@ def likely_shapes(
 
 
 class InferredGraph:
-    """What is known of a graph at TFLite's shapes: inferred once a graph, not once a partition.
+    """Inference results of a graph at TFLite's shapes, shared by its partitions.
 
-    TFLite prepares one node after another, so from partition to partition more of its shapes are
-    those that follow from the inputs'.
+    TFLite prepares one node after another, so from partition to partition more of its shapes
+    match the inferred ones.
 
     Attributes:
-        graph: with all that follows.
+        graph: with inference results.
     """
 
     def __init__(self, file: Graph, shapes: Mapping[int, tuple[int, ...]]) -> None:
-        """`file`: the graph as it was read; `shapes`: those TFLite has now, by tensor index."""
+        """`file`: the graph as read; `shapes`: TFLite's current ones, by tensor index."""
         self.graph = infer(file, shapes)
         self._shapes = shapes
 
     def holds_at(self, shapes: Mapping[int, tuple[int, ...]]) -> bool:
-        """Whether TFLite has the same shapes still, or has come to those that follow from them.
+        """Whether TFLite's shapes are unchanged, or have become the inferred ones.
 
-        A shape that followed from others does so again; one that did not is as it was.
+        A shape that was inferred is inferred again; any other must be the same.
         """
         return all(
             shapes.get(tensor.index) in (self._shapes.get(tensor.index), tensor.shape)

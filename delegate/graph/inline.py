@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""WHILE and IF inlined: Node -> the node with the nodes that take its place, on its own tensors.
+"""Inlining of WHILE and IF: Node -> Node with the nodes that replace it, on its own tensors.
 
-TFLite runs the subgraphs of both by itself, with copies and a call of every partition a round.
-Where constants decide which nodes run, and how often, those nodes are known before a run: a loop of
-known trip count is unrolled, and of an IF the branch that is taken remains.
+TFLite runs both subgraphs itself, with copies and a call of every partition per iteration. If
+constants decide which nodes run, and how often, they are known before a run: a loop of known trip
+count is unrolled, and an IF is replaced by the branch taken.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from delegate.graph.ir import UNSIZED, Graph, Node, Tensor
 from delegate.graph.partition import dynamic_tensors, plain_nodes
 from delegate.graph.shapes import output_shapes
 
-# Of an unrolled loop, with a node for each round: a node costs a start about a millisecond.
+# Of an unrolled loop, with a node per iteration: a node costs about a millisecond at startup.
 MOST_NODES = 4096
-# Of all graphs that calls lead to, as often as they are looked at: a small file could ask for 2^30.
+# Total of all visits to nodes of called graphs: a small file could require 2^30.
 _MOST_VISITS = 1 << 15
-# Inner tensors have indices of their own, below those of graph/persistent.py: so many a node.
+# Inner tensors have their own indices, below those of graph/persistent.py: this many per node.
 _INDICES = 1 << 20
 Infer = Callable[[Graph], Graph]
 
@@ -33,13 +33,13 @@ class _NotInlined(Exception):
 
 
 class Visits:
-    """How many nodes of called graphs may still be looked at."""
+    """Budget of visits to nodes of called graphs."""
 
     def __init__(self) -> None:
         self._left = _MOST_VISITS
 
     def counted(self, graph: Graph) -> Graph:
-        """Return the graph, or leave the node that calls it if there are too many."""
+        """Return the graph, or give up on the calling node if the budget is exceeded."""
         self._left -= len(graph.nodes) + 1
         if self._left < 0:
             raise _NotInlined(f"calls lead to more than {_MOST_VISITS} nodes")
@@ -49,7 +49,7 @@ class Visits:
 def inlined(node: Node, infer: Infer) -> Node:
     """Return a WHILE or an IF with what is known of its calls, and its body if it is inlined.
 
-    Outputs have the shapes, values and ranges that follow. `infer` is `infer.infer`.
+    Outputs get their shapes, values and ranges. `infer` is `infer.infer`.
     Source: tflite/kernels/while.cc, if.cc
     """
     calls = node.calls
@@ -81,7 +81,7 @@ def _if(node: Node, infer: Infer) -> tuple[list[Node], Sequence[Tensor]]:
     assert node.calls is not None
     branch, other = node.calls.graphs if value else node.calls.graphs[::-1]
     if len(branch.outputs) != len(node.outputs) or len(other.outputs) != len(node.outputs):
-        raise _NotInlined("its branches have another number of outputs")
+        raise _NotInlined("its branches have a different number of outputs")
     made = _called(branch, given, infer)
     return _checked(made), made.outputs
 
@@ -91,7 +91,7 @@ def _while(node: Node, infer: Infer) -> tuple[list[Node], Sequence[Tensor]]:
     assert node.calls is not None
     condition, body = node.calls.graphs
     if not len(state) == len(body.inputs) == len(body.outputs) == len(node.outputs):
-        raise _NotInlined("its body has another number of inputs or outputs")
+        raise _NotInlined("its body has a different number of inputs or outputs")
     if _is_overwritten(body):
         raise _NotInlined(
             "its body hands an input on to a later place, and TFLite overwrites it before"
@@ -109,9 +109,9 @@ def _while(node: Node, infer: Infer) -> tuple[list[Node], Sequence[Tensor]]:
 
 
 def _is_overwritten(body: Graph) -> bool:
-    """Whether TFLite copies an output of a body to where an input lies that is copied later.
+    """Whether TFLite overwrites an input of a body by an output before copying the input.
 
-    Source: tflite/kernels/while.cc Eval_static, whose outputs have the memory of the inputs
+    Source: tflite/kernels/while.cc Eval_static, whose outputs share memory with the inputs
     """
     places = {tensor: place for place, tensor in enumerate(body.inputs)}
     sources = [places.get(tensor, len(places)) for tensor in body.outputs]
@@ -126,7 +126,7 @@ def _holds(condition: Graph, state: Sequence[Tensor], infer: Infer) -> bool:
 
 
 def _value(condition: Tensor, unknown: str) -> bool:
-    """Return the value of a bool, or leave the node with the reason `unknown`."""
+    """Return the value of a bool, or give up with the reason `unknown`."""
     data = condition.data
     if data is None or condition.is_sparse or condition.dtype != "bool" or data.size != 1:
         raise _NotInlined(unknown)
@@ -144,7 +144,7 @@ def _given(node: Node) -> list[Tensor]:
 
 
 def _called(graph: Graph, given: Sequence[Tensor], infer: Infer) -> Graph:
-    """Return a graph on the tensors that it is called with, and on new ones of its own."""
+    """Return a graph with the call's inputs substituted, and new tensors of its own."""
     if len(graph.inputs) != len(given) or len({*graph.inputs}) < len(given):
         raise _NotInlined("a graph that it calls has another number of inputs")
     changed: dict[Tensor, Tensor] = {}
@@ -172,7 +172,7 @@ def _called(graph: Graph, given: Sequence[Tensor], infer: Infer) -> Graph:
 
 
 def _checked(graph: Graph) -> list[Node]:
-    """Return the nodes of a graph that compute what was unknown, if all their shapes are known."""
+    """Return the nodes of a graph that are not folded, if all their shapes are known."""
     found: list[Node] = []
     for node in graph.nodes:
         if node.calls is not None and node.body is None:
@@ -188,7 +188,7 @@ def _checked(graph: Graph) -> list[Node]:
 def _placed(
     nodes: Sequence[Node], results: Sequence[Tensor], node: Node
 ) -> tuple[tuple[Node, ...], tuple[Tensor, ...]]:
-    """Return the nodes so that they make a node's own outputs, and what is known of these."""
+    """Return the nodes, writing to the caller's outputs, and what is known of these."""
     made = dict.fromkeys(tensor for each in nodes for tensor in each.outputs)
     changed: dict[Tensor, Tensor] = {}
     outputs: list[Tensor] = []
@@ -209,7 +209,7 @@ def _placed(
             continue
         if value in made and value not in changed:
             changed[value] = outputs[-1]
-        else:  # the input of a call, or there twice
+        else:  # an input of the call, or a duplicate
             copies.append((value, outputs[-1]))
     first = -(node.index + 1) * _INDICES
     inner = [tensor for tensor in made if tensor not in changed]
@@ -226,9 +226,9 @@ def _copy(source: Tensor, result: Tensor, index: int) -> Node:
 
 
 def _sizes(node: Node, infer: Infer) -> tuple[tuple[int, ...], ...] | None:
-    """Return the shapes that TFLite gives the outputs of a node that it runs; None: during a run.
+    """Return the shapes that TFLite gives the outputs of a call it runs; None: at run time only.
 
-    Its Prepare functions know no values of what a call is given.
+    Its Prepare functions do not know values of the call's inputs.
     """
     assert node.calls is not None
     unknown = [t if t is None else replace(t, data=None, ranges=None) for t in node.inputs]
@@ -246,7 +246,7 @@ def _sizes(node: Node, infer: Infer) -> tuple[tuple[int, ...], ...] | None:
 
 
 def _shapes(graph: Graph, given: Sequence[Tensor], infer: Infer) -> tuple[tuple[int, ...], ...]:
-    """Return the shapes of a called graph's outputs, or leave the node."""
+    """Return the shapes of a called graph's outputs, or give up on the node."""
     made = _called(graph, given, infer)
     is_known = all(node.calls is not None or output_shapes(node) is not None for node in made.nodes)
     if not is_known or dynamic_tensors(made, ()):

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """TFLite's arithmetic of shapes, sizes and indices in numpy: int32 and int64, bit for bit.
 
-What folding takes for known (fold.py) and what these nodes have to be where no TFLite is installed
-(tflite_opencl/interpreters/numpy_kernels.py) are the same functions, so that they cannot differ.
-Sums and products wrap around, then the fused activation clamps them.
+Constant folding (fold.py) and execution without TFLite
+(tflite_opencl/interpreters/numpy_kernels.py) share these functions, so that they cannot differ.
+Sums and products wrap around before the fused activation clamps them.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from delegate.graph.shapes import output_shapes
 from delegate.graph.shapes.slices import strided_parts
 
 Values = NDArray[Any]
-# The arrays of a node's inputs -> its one output. Raises what `computed` catches.
+# The arrays of a node's inputs -> its single output. Raises what `computed` catches.
 Folder = Callable[[Sequence[Values], Node], Values]
 INDEX_TYPES = ("int32", "int64")
-# The least and the greatest real number that a fused activation lets through; None: no such bound.
+# The bounds of a fused activation, as real numbers; None: unbounded.
 # Source: tflite/kernels/kernel_util.h CalculateActivationRange
 FUSED_BOUNDS: Mapping[str, tuple[int | None, int | None]] = {
     "NONE": (None, None),
@@ -39,13 +39,13 @@ def is_known(node: Node) -> bool:
 
 
 def computed(node: Node, inputs: Sequence[Values]) -> Values | None:
-    """Return the output of a node of INTEGER_FOLDERS, in its type; None: it is not known here.
+    """Return the output of a node of INTEGER_FOLDERS, in its type; None: it cannot be folded.
 
-    `inputs`: of each input in its shape and type, which the node has as constants, too; of SHAPE
-    and RANK they are not read.
+    `inputs`: of each input in its shape and type, also for constants; not read for SHAPE and
+    RANK.
     """
     try:
-        with np.errstate(over="ignore"):  # numpy warns of scalars alone that wrap around
+        with np.errstate(over="ignore"):  # numpy warns about scalar overflow
             values = INTEGER_FOLDERS[node.op](inputs, node)
         return np.asarray(values).astype(node.outputs[0].dtype)
     except (ArithmeticError, IndexError, KeyError, TypeError, ValueError):
@@ -60,7 +60,7 @@ def _of_one_type(inputs: Sequence[Values], node: Node) -> Sequence[Values]:
 
 
 def _elementwise(function: Callable[[Values, Values], Values]) -> Folder:
-    """Return the folder of an op of two tensors, with its fused activation."""
+    """Return the folder of a binary op with its fused activation."""
 
     def folder(inputs: Sequence[Values], node: Node) -> Values:
         left, right = _of_one_type(inputs, node)
@@ -72,7 +72,7 @@ def _elementwise(function: Callable[[Values, Values], Values]) -> Folder:
 
 
 def _joined(function: Callable[..., Values]) -> Folder:
-    """Return the folder of an op that joins its inputs along an axis."""
+    """Return the folder of an op that concatenates its inputs along an axis."""
 
     def folder(inputs: Sequence[Values], node: Node) -> Values:
         if node.options.get("fused_activation_function", "NONE") != "NONE":
@@ -110,9 +110,9 @@ def _gather(inputs: Sequence[Values], node: Node) -> Values:
 
 
 def _cast(inputs: Sequence[Values], node: Node) -> Values:
-    """Return integers, of which those that the output does not hold wrap around.
+    """Return integers, wrapped around to the output type.
 
-    What becomes of floats that it does not hold is left to the device's rules.
+    Floats out of range are left to the device's rules.
     """
     (values,) = inputs
     if values.dtype.kind == "f":
@@ -139,7 +139,7 @@ def _floor_div(left: Values, right: Values) -> Values:
 
 
 def _range(inputs: Sequence[Values], node: Node) -> Values:
-    """Return the numbers from a start on, each of which is the sum of the one before and a step.
+    """Return numbers from a start on, each the sum of the previous one and a step.
 
     Source: tflite/kernels/range.cc
     """

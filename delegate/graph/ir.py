@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The neutral graph every layer above and below speaks: frozen records.
+"""The graph IR shared by all layers: frozen records.
 
-Nothing here knows flatbuffers, TFLite's C structures or OpenCL.
+It does not depend on flatbuffers, TFLite's C structures or OpenCL.
 """
 
 from __future__ import annotations
@@ -21,79 +21,79 @@ class Quantization:
 
     scale: tuple[float, ...]  # one per tensor, or one per slice along `axis`; exact float32 values
     zero_point: tuple[int, ...]  # as many as scales
-    axis: int = 0  # the dimension per-channel scales belong to
+    axis: int = 0  # the dimension of per-channel scales
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Blocks:
-    """Scales of a matrix whose rows are cut into blocks of neighbours: real = scale * value."""
+    """Blockwise scales of a matrix, whose rows are cut into blocks: real = scale * value."""
 
-    scales: NDArray[Any]  # (rows, blocks) of float16; in a file another constant has them
-    size: int  # values a block
+    scales: NDArray[Any]  # (rows, blocks) of float16; in a file they are another constant
+    size: int  # values per block
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Tensor:
-    """A value of the graph; two tensors are the same one only if they are the same object."""
+    """A value of the graph; tensors are compared by identity."""
 
     index: int  # position in the file's tensor table, which is TFLite's tensor index
-    name: str  # "" where the file gives none
+    name: str  # "" if the file has none
     shape: tuple[int, ...]  # sizes in elements; () is a scalar
     dtype: str  # numpy's name ("uint8", "float32", "bool"), or "string", "resource", ... for others
-    quantization: Quantization | None = None  # None: the values are plain numbers, or have blocks
-    # A constant's values in `shape`, or its raw bytes where numpy lacks the type; None: computed.
+    quantization: Quantization | None = None  # None: not quantised, or blockwise
+    # A constant's values in `shape`, or raw bytes if numpy lacks the type; None: computed.
     data: NDArray[Any] | None = None
-    is_variable: bool = False  # state that outlives a run
-    # The constant is stored compressed; `data` has all its values, or None if they are not clear.
+    is_variable: bool = False  # its value outlives a run
+    # The constant is stored compressed; `data` is dense, or None if it cannot be decoded.
     is_sparse: bool = False
-    is_folded: bool = False  # a node computes it, but `data` is known all the same: graph/fold.py
-    shape_signature: tuple[int, ...] = ()  # as converted, -1 = unknown; () where the file has none
-    # Least and greatest value of each element of a computed index, if proven: graph/ranges.py
+    is_folded: bool = False  # computed by a node, but `data` is known: graph/fold.py
+    shape_signature: tuple[int, ...] = ()  # as converted, -1 = dynamic; () if the file has none
+    # Minimum and maximum of each element of a computed index, if proven: graph/ranges.py
     ranges: tuple[NDArray[Any], NDArray[Any]] | None = None
-    # Its position in the file's table before passes moved it; None: `index` is it; -1: a pass
-    # made the tensor.
+    # Its original position in the file's table, if a pass has moved it; None: `index`; -1: made
+    # by a pass.
     origin: int | None = None
-    blocks: Blocks | None = None  # where a row has several scales
-    # The name of a value that outlives runs, of which this is a version: the one that a run finds,
-    # or one that a node makes; a run leaves the last. See graph/persistent.py. "": none.
+    blocks: Blocks | None = None  # if a row has several scales
+    # The persistent tensor of which this is a version: one without producer is the value before a
+    # run, the last one the value after it. See graph/persistent.py. "": not persistent.
     state_name: str = ""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Calls:
-    """The subgraphs that a WHILE or an IF calls, and what is known of the calls before a run."""
+    """The subgraphs that a WHILE or an IF calls, and what is known of the calls statically."""
 
     graphs: tuple[Graph, ...]  # in the order of the options: condition and body, or then and else
-    # Why the node is not inlined; "": the node's `body` is what it comes to. Infer looks at each
-    # node but those that read a tensor of unknown shape.
+    # Why the node is not inlined; "": the node's `body` replaces it. Set by infer for each node
+    # that reads no tensor of unknown shape.
     obstacle: str = UNSIZED
-    is_sized: bool = False  # TFLite knows the shapes of the outputs before a run
+    is_sized: bool = False  # TFLite knows the output shapes before a run
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Node:
-    """One operator; `inputs` may hold None where an optional input is left out."""
+    """One operator; `inputs` may contain None for omitted optional inputs."""
 
     index: int  # position in the subgraph's operator list, which is TFLite's node index
-    # TFLite's builtin name ("CONV_2D"), or the custom op's own name. A node that a pass made of two
-    # ("conv_2d_add"), or label_image for frames ("picture"), has a name in small letters: no file
-    # has such an op, and TFLite never sees it.
+    # TFLite's builtin name ("CONV_2D"), or the custom op's own name. A fused node
+    # ("conv_2d_add"), or label_image's for frames ("picture"), has a lower-case name: no file has
+    # such an op, and TFLite never sees it.
     op: str
-    version: int  # of the op, as the file asks for it
+    version: int  # of the op, as required by the file
     inputs: tuple[Tensor | None, ...]
     outputs: tuple[Tensor, ...]
     # By the schema's names ("stride_w"); enum values by name ("SAME").
     options: Mapping[str, Any] = field(default_factory=dict)
     is_custom: bool = False  # `op` is not one of TFLite's builtin names
-    # Of a node that a pass made of several: the tensors between those, which nobody else reads.
+    # Of a fused node: its internal tensors, which nothing else reads.
     inner: tuple[Tensor, ...] = ()
-    # The subgraph that it alone runs: a STABLEHLO_COMPOSITE's decomposition, CALL_ONCE's beginning.
-    # Of a WHILE or an IF: the nodes that take its place, on its own inputs and outputs.
+    # A private subgraph: a STABLEHLO_COMPOSITE's decomposition, CALL_ONCE's initialisation.
+    # Of a WHILE or an IF: the nodes that replace it, on its own inputs and outputs.
     body: Graph | None = None
     calls: Calls | None = None  # of a WHILE or an IF
-    # Tensors that nobody reads, whose quantisation tells how the op rounds within: of LSTMs.
+    # Tensors without readers, whose quantisation determines internal rounding: of LSTMs.
     intermediates: tuple[Tensor | None, ...] = ()
-    # The node with floats, of one that has halves in their places: delegate/plan/fp16/fp16.py.
+    # The float32 node, of one that stores fp16: delegate/plan/fp16/fp16.py.
     full: Node | None = None
 
 
@@ -101,18 +101,18 @@ class Node:
 class Graph:
     """A subgraph of a model, its nodes in execution order."""
 
-    # Position = Tensor.index; behind the file's those of graph/resources.py, below 0.
+    # Position = Tensor.index; after the file's, those of graph/resources.py, below 0.
     tensors: tuple[Tensor, ...]
     nodes: tuple[Node, ...]  # position = Node.index
     inputs: tuple[Tensor, ...]
     outputs: tuple[Tensor, ...]
-    description: str = ""  # the file's own words about itself
-    subgraph: int = 0  # its number in the file
+    description: str = ""  # from the file
+    subgraph: int = 0  # its index in the file
     subgraphs: int = 1  # in the file: of other signatures, or bodies of control flow
-    is_called: bool = False  # by an operator of another graph, once a round
-    # What kept values begin with, by name; those that are not here begin with zero.
+    is_called: bool = False  # by an operator of another graph, possibly repeatedly
+    # Initial values of persistent tensors, by name; others start as zero.
     initial: Mapping[str, NDArray[Any]] = field(default_factory=dict)
-    # What the signature that was asked for calls them: name -> the tensor's index in the file.
+    # Names in the requested signature: name -> tensor index in the file.
     input_names: Mapping[str, int] = field(default_factory=dict)
     output_names: Mapping[str, int] = field(default_factory=dict)
     # why its resource variables stay on the CPU
@@ -120,5 +120,5 @@ class Graph:
 
     @property
     def changeable(self) -> frozenset[Tensor]:
-        """The constants that are inputs, too: a caller may set them, so no value is known."""
+        """Constants that are also inputs: a caller may set them, so their values are unknown."""
         return frozenset(tensor for tensor in self.inputs if tensor.data is not None)

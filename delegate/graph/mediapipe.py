@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """MediaPipe's custom ops, whose options are TFLite's own C structures.
 
-Convolution2DTransposeBias is one of TFLite's builtin ops under another name. MaxPoolingWithArgmax2D
-also tells where in its window each greatest value was, and MaxUnpooling2D puts values back there.
+Convolution2DTransposeBias is a builtin op of TFLite under another name. MaxPoolingWithArgmax2D also
+returns where in its window each maximum was, and MaxUnpooling2D scatters values back there.
 Source: mediapipe/util/tflite/operations/transpose_conv_bias.cc, max_pool_argmax.cc,
 max_unpooling.cc, tflite/core/c/builtin_op_data.h TfLiteTransposeConvParams, TfLitePoolParams
 """
@@ -23,21 +23,21 @@ TRANSPOSE_CONV_BIAS = "Convolution2DTransposeBias"
 MAX_POOLING, MAX_UNPOOLING = "MaxPoolingWithArgmax2D", "MaxUnpooling2D"
 _LACKING = frozenset({TRANSPOSE_CONV_BIAS, MAX_POOLING, MAX_UNPOOLING, *POOLS_3D})
 _PADDINGS = {1: "SAME", 2: "VALID"}
-_WINDOW = struct.Struct("<3i")  # padding, the strides along x and y; what follows is not read
+_WINDOW = struct.Struct("<3i")  # padding, the strides along x and y; the rest is not read
 _POOL = struct.Struct("<6i")  # the same, the window's width and height, and the activation
 _ACTIVATIONS = ("NONE", "RELU", "RELU_N1_TO_1", "RELU6")
 
 
 def is_lacking(node: Node) -> bool:
-    """Whether the TFLite of Python's packages has no kernel of a node that the delegate runs."""
+    """Whether TFLite's Python packages lack a kernel for a node that the delegate supports."""
     return node.is_custom and node.op in _LACKING
 
 
 def transposed_shape(node: Node) -> tuple[int, int, int, int]:
-    """Return the output's shape of a TRANSPOSE_CONV_BIAS.
+    """Return the output shape of a TRANSPOSE_CONV_BIAS.
 
     Raises:
-        ValueError: options that are none, or inputs of another rank.
+        ValueError: invalid options, or inputs of another rank.
     """
     padding, *strides = _window(node.options)
     source, weights = node.inputs[:2]
@@ -56,10 +56,10 @@ def transposed_shape(node: Node) -> tuple[int, int, int, int]:
 
 
 def as_transpose_conv(node: Node) -> Node:
-    """Return the TRANSPOSE_CONV that a TRANSPOSE_CONV_BIAS is.
+    """Return the TRANSPOSE_CONV that is equivalent to a TRANSPOSE_CONV_BIAS.
 
     Raises:
-        ValueError: options that are none, another number of inputs, or of another rank.
+        ValueError: invalid options, or inputs of another number or rank.
     """
     padding, stride_w, stride_h = _window(node.options)
     if len(node.inputs) != 3:
@@ -93,7 +93,7 @@ def pooling_of(node: Node) -> dict[str, Any]:
     """Return the options of a MAX_POOLING or MAX_UNPOOLING as those of TFLite's pools.
 
     Raises:
-        ValueError: they are not there, or no pool has them.
+        ValueError: missing or invalid options.
     """
     padding, stride_w, stride_h = _window(node.options)
     content = node.options["custom_options"]
@@ -125,7 +125,7 @@ def _window(options: Mapping[str, Any]) -> tuple[str, int, int]:
     """Return the padding and the strides along x and y.
 
     Raises:
-        ValueError: they are not there, or no window has them.
+        ValueError: missing or invalid options.
     """
     content = options.get("custom_options")
     if not isinstance(content, bytes) or len(content) < _WINDOW.size:

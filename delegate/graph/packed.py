@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Types of which several values share a byte, as files and TFLite's memory have them."""
+"""Packed types, with several values per byte, as in files and TFLite's memory."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-BITS = {"int4": 4, "int2": 2}  # of a value
+BITS = {"int4": 4, "int2": 2}  # per value
 
 
 def packed_bytes(shape: tuple[int, ...], dtype: str) -> int:
-    """Return how many bytes the values of a shape take; the last may have room for more."""
+    """Return the packed size of a shape; the last byte may be partly used."""
     return -(-math.prod(shape) * BITS[dtype] // 8)
 
 
 def unpacked(content: NDArray[Any], shape: tuple[int, ...], dtype: str) -> NDArray[np.int8]:
-    """Return the values that bytes hold; the first of those that share one has its low bits.
+    """Return packed values; the first value of a byte is in its low bits.
 
     Raises:
-        ValueError: the bytes are not as many as the shape wants.
+        ValueError: the number of bytes does not match the shape.
     Source: tflite/kernels/internal/portable_tensor_utils.cc UnpackPackedIntToInt8
     """
     if content.size != packed_bytes(shape, dtype):
@@ -34,7 +34,7 @@ def unpacked(content: NDArray[Any], shape: tuple[int, ...], dtype: str) -> NDArr
 
 
 def packed(values: NDArray[Any], dtype: str) -> NDArray[np.uint8]:
-    """Return the bytes that hold values, each an int8 in the type's range."""
+    """Pack values, each an int8 in the type's range."""
     bits = BITS[dtype]
     flat = values.reshape(-1).view(np.uint8) & ((1 << bits) - 1)
     of_bytes = np.append(flat, np.zeros(-flat.size % (8 // bits), np.uint8)).reshape(-1, 8 // bits)

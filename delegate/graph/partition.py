@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Verdicts -> the groups TFLite will form of the claimed nodes, and what crosses their borders."""
+"""Verdicts -> the partitions that TFLite will form, and their inputs and outputs."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from delegate.graph.mediapipe import is_lacking
 from delegate.graph.shapes import output_shapes
 from delegate.graph.verdict import Verdict
 
-# Ops whose output shapes follow from the values they compute with, beyond a computed shape input.
+# Ops whose output shapes depend on input values, beyond a computed shape input.
 SIZED_BY_VALUES = frozenset({"UNIQUE", "WHERE"})
 _SUBGRAPH_CALLS = frozenset({"IF", "WHILE", "CALL", "CALL_ONCE"})
-# Nodes that TFLite runs in the order of the file, besides those of resources: what a subgraph does
-# is not looked at.
+# Besides those with resources, TFLite runs these in file order, without considering what their
+# subgraphs do.
 _IN_ORDER = frozenset({"IF", "WHILE", "CALL_ONCE"})
 
 
@@ -25,33 +25,33 @@ _IN_ORDER = frozenset({"IF", "WHILE", "CALL_ONCE"})
 class Partition:
     """Nodes that run together."""
 
-    # In execution order. Those that a WHILE or an IF comes to have its index.
+    # In execution order. The nodes of an inlined WHILE or IF have its index.
     nodes: tuple[Node, ...]
-    # By tensor index, those that are kept, too: the versions that it finds and that it leaves.
+    # By tensor index; persistent tensors too: their versions before and after a run.
     inputs: tuple[Tensor, ...]  # computed outside and read inside
     outputs: tuple[Tensor, ...]  # computed inside and read outside
-    # The op of each node that is inlined, by its index.
+    # The op of each inlined node, by its index.
     inlined: Mapping[int, str] = field(default_factory=dict)
 
     @property
     def indices(self) -> tuple[int, ...]:
-        """The nodes' indices, each once: also of a loop whose results are known, and no node's."""
+        """The distinct node indices, including a folded loop's without nodes."""
         return tuple(sorted({*self.inlined, *(node.index for node in self.nodes)}))
 
     @property
     def computed(self) -> frozenset[Tensor]:
-        """What the nodes compute of TFLite's tensors.
+        """The tensors of TFLite that the nodes compute.
 
-        What is kept elsewhere than in a variable tensor is a copy.
+        Persistent tensors other than variable tensors are copies.
         """
         nodes = [n for n in self.nodes if not any(map(_is_hidden, n.inputs))]
         made = (tensor for node in nodes for tensor in node.outputs)
         return frozenset(tensor for tensor in made if not tensor.state_name and tensor.index >= 0)
 
     def with_nodes(self, new: Mapping[Node, Node | None]) -> Partition:
-        """Return the partition with other nodes, or none, in the place of these.
+        """Return the partition with these nodes replaced or removed.
 
-        The same partition if there are no others.
+        The same object if there are none.
         """
         steps = (new.get(node, node) for node in self.nodes)
         nodes = tuple(node for node in steps if node is not None)
@@ -63,9 +63,9 @@ def partitions(
 ) -> tuple[Partition, ...]:
     """Group the claimed nodes as TFLite does.
 
-    A group takes every node of one kind, claimed or not, whose inputs are there, then the kinds
-    change over. `keeps_order`: nodes that touch resources or call subgraphs come in the order of
-    the file, as in ai-edge-litert, where it was seen.
+    A group takes every node of one kind, claimed or not, whose inputs are available, then the
+    other kind follows. `keeps_order`: nodes that use resources or call subgraphs stay in file
+    order, as observed in ai-edge-litert.
     Source: tflite/graph_info.cc PartitionGraphIntoIndependentNodeSubsets,
     core/subgraph.cc OpMightHaveSideEffect
     """
@@ -94,7 +94,7 @@ def partitions(
                     grew = True
             waiting = [node for node in waiting if node not in taken]
         if not group:
-            break  # a cycle: TFLite refuses such a model itself
+            break  # a cycle: TFLite rejects such a model itself
         if kind:
             groups.append([node.index for node in group])
     return tuple(partition_of(graph, group) for group in groups)
@@ -121,25 +121,25 @@ def partition_of(graph: Graph, members: Collection[int]) -> Partition:
     return Partition(
         plain_nodes(group),
         tuple(sorted(read - inside, key=_index)),
-        # A handle of a variable that is kept says nothing.
+        # A handle of a persistent variable carries no data.
         tuple(sorted((t for t in inside & wanted if t.dtype != "resource"), key=_index)),
         {node.index: node.op for node in group if is_inlined(node)},
     )
 
 
 def plain_nodes(nodes: Sequence[Node]) -> tuple[Node, ...]:
-    """Return the nodes, in the place of each that is inlined those that take its place."""
+    """Return the nodes, with inlined ones replaced by their bodies."""
     own = (node.body.nodes if is_inlined(node) and node.body else (node,) for node in nodes)
     return tuple(each for nodes in own for each in nodes)
 
 
 def is_inlined(node: Node) -> bool:
-    """Whether other nodes, those of its `body`, take the place of a WHILE or an IF."""
+    """Whether a WHILE or an IF is replaced by the nodes of its `body`."""
     return node.calls is not None and node.body is not None
 
 
 def _is_hidden(tensor: Tensor | None) -> bool:
-    """Whether nobody who looks at TFLite's tensors sees its value."""
+    """Whether its value is not visible in TFLite's tensors."""
     return tensor is not None and bool(tensor.state_name) and not tensor.is_variable
 
 
@@ -147,25 +147,25 @@ def _index(tensor: Tensor) -> int:
     return tensor.index
 
 
-# Multiplications: what a CPU does in less time than a partition takes to be called, to get its
-# inputs and to be waited for. See ARCHITECTURE.md for how it was measured.
+# In multiplications: what a CPU computes in the overhead of a partition, which is to call it, copy
+# its inputs and wait. See ARCHITECTURE.md for the measurement.
 LEAST_WORK = 1 << 20
-# The same for one launch more. A board's driver takes 20 to 200 us for it.
+# The same per additional launch. A board's driver takes 20 to 200 us for it.
 LEAST_LAUNCH = 1 << 17
 _ELEMENT = 16  # cost of reading or writing one element, in multiplications
 
 
 def is_worth_its_launches(node: Node) -> bool:
-    """Whether the nodes of an unrolled loop cost a CPU more than to launch them one by one."""
+    """Whether an unrolled loop's nodes cost more on a CPU than their separate launches."""
     nodes = plain_nodes([node])
     return work(nodes) >= LEAST_LAUNCH * len(nodes)
 
 
 def work(nodes: Iterable[Node]) -> int:
-    """Return about how many multiplications nodes cost a CPU.
+    """Return the estimated number of multiplications that nodes cost a CPU.
 
-    Weights are constants; each output element is the sum of as many products as an output channel
-    has of them.
+    Weights are constants; each output element sums as many products as an output channel has
+    weights.
     """
     total = 0
     for node in nodes:
@@ -177,7 +177,7 @@ def work(nodes: Iterable[Node]) -> int:
 
 
 def products(node: Node) -> int:
-    """Return how many multiply-adds a node with constant weights does; of others, about none."""
+    """Return the multiply-adds of a node with constant weights; about none for others."""
     result = node.outputs[0]
     weights = [math.prod(t.shape) for t in node.inputs if t is not None and t.data is not None]
     channels = result.shape[-1] if result.shape else 1
@@ -187,12 +187,12 @@ def products(node: Node) -> int:
 def too_small_or_too_many(
     graph: Graph, groups: Sequence[Partition], least_nodes: int, most_groups: int
 ) -> tuple[Partition, str] | None:
-    """Return the first partition to leave to the CPU, and why; None where all may stay.
+    """Return the first partition to leave to the CPU, and why; None: all may stay.
 
-    `least_nodes`: of a partition; 0: it must cost a CPU LEAST_WORK, unless it is the whole graph,
-    which no operator calls: conditions of loops are small.
-    `most_groups`: 0 = no limit; beyond it the smallest is left.
-    None is left that has a node which TFLite's own kernels lack: nothing else may run it.
+    `least_nodes`: per partition; 0: it must cost a CPU LEAST_WORK, unless it is a whole
+    uncalled graph: conditions of loops are small.
+    `most_groups`: 0 = no limit; beyond it the smallest is refused.
+    Partitions with a node that TFLite's own kernels lack always stay: nothing else can run it.
     """
     free = [g for g in groups if not any(is_lacking(n) or has_float16(n) for n in g.nodes)]
     for group in free:
@@ -209,7 +209,7 @@ def too_small_or_too_many(
 
 
 def _may_be_sizes(tensor: Tensor | None) -> bool:
-    # A computed number or list of numbers (a shape, an axis), or PAD's list of pairs.
+    # A computed integer or list of integers (a shape, an axis), or PAD's list of pairs.
     return (
         tensor is not None
         and (tensor.data is None or tensor.is_folded)
@@ -219,35 +219,35 @@ def _may_be_sizes(tensor: Tensor | None) -> bool:
 
 
 def may_be_dynamic(node: Node) -> bool:
-    """Whether the shape of a node's outputs may be known only during a run.
+    """Whether TFLite may know the shape of a node's outputs only at run time.
 
-    TFLite may learn it during a run and it is known here all the same: of sizes that are folded.
+    It may be known here all the same, by folding.
     """
-    if node.op == "READ_VARIABLE":  # one that is kept has a shape for good, which it began with
+    if node.op == "READ_VARIABLE":  # a persistent one has a constant shape, its initial one
         return not any(t is not None and t.state_name for t in node.inputs)
     if node.calls is not None:
         return not node.calls.is_sized
     if node.op in SIZED_BY_VALUES or node.op in _SUBGRAPH_CALLS or node.is_custom:
         return True
-    if node.op == "SEGMENT_SUM":  # TFLite's is, unless all of its inputs are constants
+    if node.op == "SEGMENT_SUM":  # TFLite's is dynamic, unless all of its inputs are constants
         return True
     return any(map(_may_be_sizes, node.inputs)) and output_shapes(node) is None
 
 
 def may_have_other_shapes(node: Node) -> bool:
-    """Whether the outputs of a node that no rule gives a shape may have others than recorded.
+    """Whether outputs without a shape rule may have other shapes than recorded.
 
-    Files record a size of 0 where none was known.
+    Files record unknown sizes as 0.
     """
     return may_be_dynamic(node) or any(0 in tensor.shape for tensor in node.outputs)
 
 
 def dynamic_tensors(graph: Graph, claimed: Collection[int]) -> frozenset[Tensor]:
-    """Return the tensors whose shape may be known only during a run.
+    """Return the tensors whose shape may be known only at run time.
 
     A node left to the CPU may size its output by an integer tensor (RESHAPE's new shape) that no
-    constant and no shape gives; what it then makes is dynamic, and so is all that follows.
-    Cautious: an op that only looks like that costs a delegated node, never a wrong result.
+    constant and no shape determines; its output is dynamic, and so is everything that depends on
+    it. Conservative: a false positive costs a delegated node, never a wrong result.
     """
     dynamic: set[Tensor] = {
         tensor
@@ -266,8 +266,8 @@ def dynamic_tensors(graph: Graph, claimed: Collection[int]) -> frozenset[Tensor]
 
 
 def without_dynamic(graph: Graph, verdicts: list[Verdict]) -> list[Verdict]:
-    """Return the verdicts with the nodes refused that touch a tensor of unknown shape."""
-    # A node that falls out may make others dynamic, so until nothing changes.
+    """Return the verdicts with nodes refused that use a tensor of unknown shape."""
+    # A refused node may make others dynamic, so iterate to a fixed point.
     while True:
         claimed = {verdict.node for verdict in verdicts if verdict.is_taken}
         dynamic = dynamic_tensors(graph, claimed)

@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Values that outlive runs become ordinary tensors that are `kept`: Graph -> Graph.
+"""Values that outlive runs as persistent tensors: Graph -> Graph in which they are ordinary.
 
-Each version of such a value is a tensor with its name. The one that no node makes is what a run
-finds; of those that nodes make the last is what it leaves. Ops know nothing of it.
+Each version of such a value is a tensor with its `state_name`. The one without a producer is the
+value before a run; the last of the others is the value after it. Ops are unaware of it.
 
-An op that writes a variable tensor which it reads (SVDF, LSTM, RNN) says in WRITES which inputs
-those are. Its node then has an output more for each of them, behind its own and in the order of
-WRITES: the variable's next version, of the same shape, type and quantisation. So `lower(node)` sees
-an ordinary input and an ordinary output, which never share bytes, and writes the whole of the
-output. A node whose inputs at these places are no variable tensors has no such outputs: TFLite
-refuses it, and so does `lower`. Rules of shapes see the node's own outputs alone.
+WRITES lists the inputs that an op updates in place (variable tensors of SVDF, LSTM, RNN). Its node
+gets an additional output for each of them, after its own and in the order of WRITES: the variable's
+next version, of the same shape, type and quantisation. So `lower(node)` sees an ordinary input and
+an ordinary output, which never share memory, and writes the whole output. A node whose inputs there
+are not variable tensors has no such outputs: TFLite rejects it, and so does `lower`. Shape rules
+see only the node's own outputs.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from delegate.graph.ir import Graph, Node, Tensor
 
 # A tensor by its name, or by its index in the file.
 TensorRef = str | int
-# Op -> the inputs that it writes in place, by their places; left out where the node lacks them.
+# Op -> positions of the inputs that it updates in place, if present.
 # Source: tflite/kernels/*.cc, whatever they pass to GetVariableInput
 WRITES: Mapping[str, tuple[int, ...]] = {
     "BIDIRECTIONAL_SEQUENCE_LSTM": (35, 36, 37, 38),
@@ -38,11 +38,11 @@ _OF_BASIC_LSTM = 1, 4  # LSTM has two kernels
 _TYPES = frozenset(
     ("bool", "float32", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32")
 )
-FIRST = -3  # the number of new tensors and lower ones: no file's, and no temporary's
+FIRST = -3  # the index of new tensors and below: not in files, nor of temporaries
 
 
 def persistent_tensors(graph: Graph) -> list[Tensor]:
-    """Return a tensor of each kept value, the one that a run finds if it reads the value."""
+    """Return a tensor of each persistent value, the version before a run if that is read."""
     named: dict[str, Tensor] = {}
     for tensor in graph.tensors:
         if tensor.state_name:
@@ -51,7 +51,7 @@ def persistent_tensors(graph: Graph) -> list[Tensor]:
 
 
 def next_version(tensors: list[Tensor], name: str, like: Tensor) -> Tensor:
-    """Return a new version of the value of this name, which joins a graph's tensors."""
+    """Create a new version of the value of this name, and append it to a graph's tensors."""
     fields = like.shape, like.dtype, like.quantization
     made = Tensor(
         FIRST - len(tensors), name, *fields, is_variable=like.is_variable, state_name=name
@@ -61,7 +61,7 @@ def next_version(tensors: list[Tensor], name: str, like: Tensor) -> Tensor:
 
 
 def written_variables(node: Node) -> tuple[Tensor, ...]:
-    """Return the kept variable tensors that a node writes: its last outputs, as many, are new."""
+    """Return the persistent variable tensors that a node updates; its last outputs are new."""
     return tuple(tensor for tensor in _written_inputs(node) if tensor.state_name)
 
 
@@ -74,13 +74,13 @@ def _written_inputs(node: Node) -> list[Tensor]:
 
 
 def with_variables(graph: Graph) -> Graph:
-    """Return the graph whose variable tensors are kept.
+    """Return the graph with its variable tensors made persistent.
 
-    Left as they are: those that are an input or output of the graph, an output of a node or a
-    constant, too, those that a node writes twice, and those of a type that NumPy lacks.
+    Excluded are those that are also an input or output of the graph, an output of a node or a
+    constant, those that a node updates twice, and those of a type that NumPy lacks.
 
-    The value is named as `name_of` says. In a graph that is not its file's first the graph's number
-    is in the name, too, as each graph has its own variables.
+    The value is named by `name_of`. Outside the file's first graph the name also contains the
+    graph's index, as each graph has its own variables.
     """
     made = {tensor for node in graph.nodes for tensor in node.outputs}
     ends = {*graph.inputs, *graph.outputs}
@@ -115,13 +115,13 @@ def with_variables(graph: Graph) -> Graph:
 
 
 def with_carry(graph: Graph, carry: Mapping[TensorRef, TensorRef]) -> Graph:
-    """Return the graph whose outputs of these are what the next run finds in these inputs.
+    """Return the graph in which these outputs become the next run's inputs.
 
     `carry`: output -> input. Neither is an input or output of the graph any more. The value is
-    named by `name_of` the input.
+    named by `name_of` of the input.
 
     Raises:
-        ValueError: there is no such output or input, it stands twice, or the two differ.
+        ValueError: no such output or input, a duplicate, or the two do not match.
     """
     made = {tensor for node in graph.nodes for tensor in node.outputs}
     changed: dict[Tensor, Tensor] = {}
@@ -153,7 +153,7 @@ def with_carry(graph: Graph, carry: Mapping[TensorRef, TensorRef]) -> Graph:
 
 
 def name_of(source: Tensor, graph: Graph) -> str:
-    """Return the name of an input of a graph; its index where it has none, or others have it."""
+    """Return the name of a graph's input; its index if it has none, or it is not unique."""
     return _name(source, graph.inputs)
 
 
@@ -163,7 +163,7 @@ def _name(tensor: Tensor, among: Iterable[Tensor]) -> str:
 
 
 def _find_tensor(tensors: Iterable[Tensor], which: TensorRef, what: str) -> Tensor:
-    # A tensor may stand twice among a graph's outputs.
+    # A tensor may occur twice among a graph's outputs.
     found = [*dict.fromkeys(t for t in tensors if which in (t.name, t.index))]
     if len(found) != 1:
         number = "no" if not found else f"{len(found)} tensors are"
@@ -176,7 +176,7 @@ def _words(tensor: Tensor) -> str:
 
 
 def _type(tensor: Tensor) -> str:
-    """Say what makes the bytes of a tensor mean what they mean."""
+    """Return everything that determines the meaning of a tensor's bytes, for messages."""
     text = f"{tensor.dtype} of shape {tensor.shape}"
     if tensor.quantization is None:
         return text

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pools of volumes: custom ops of TFLite's own sources, which its packages leave out.
+"""3D pools: custom ops in TFLite's sources that its packages lack.
 
-Their options are TensorFlow's, as a FlexBuffer. A converter names the average after TensorFlow's
-op, TFLite's tests otherwise.
+Their options are TensorFlow's, as a FlexBuffer. Converters name the average pool like
+TensorFlow's op, TFLite's tests differently.
 Source: tflite/kernels/pooling3d.cc
 """
 
@@ -20,10 +20,10 @@ _AXES = ("d", "h", "w")
 
 
 def pool_3d_of(node: Node) -> dict[str, Any]:
-    """Return the options of a pool as CONV_3D has them, and "filter_d", "filter_h", "filter_w".
+    """Return the options of a pool as for CONV_3D, and "filter_d", "filter_h", "filter_w".
 
     Raises:
-        ValueError: they are not there, or no pool of volumes has them.
+        ValueError: missing or invalid options.
     """
     values = values_in(node.options)
     layout, padding = values.get("data_format"), values.get("padding")

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How far computed indices can reach: Graph -> Graph whose index tensors have their ranges.
+"""Range analysis of computed indices: Graph -> Graph with the ranges of its index tensors.
 
-An op that looks up by index fails in TFLite on one out of range; what provably stays inside runs
-anywhere. Nodes and values stay as they were.
+A lookup op fails in TFLite on an index out of range; one that is provably in range runs on any
+device. Nodes and values are unchanged.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from delegate.graph.integers import INDEX_TYPES, INTEGER_FOLDERS, Folder
 from delegate.graph.ir import Graph, Node, Tensor
 
 Values = NDArray[np.int64]
-Ranges = tuple[Values, Values]  # least and greatest value of each element, in the tensor's shape
+Ranges = tuple[Values, Values]  # minimum and maximum of each element, in the tensor's shape
 Rule = Callable[[list[Ranges], Node], Ranges]
 MOST_ELEMENTS = 1 << 16  # of indices: never pictures
 
 
 def with_ranges(graph: Graph) -> Graph:
-    """Return the graph with the ranges of all indices that follow from constants and places."""
+    """Return the graph with the ranges of all indices that follow from constants and shapes."""
     new: dict[Tensor, Tensor] = {}
     made: dict[Tensor, Node] = {}  # by the new output
     changeable = graph.changeable
@@ -43,7 +43,7 @@ def with_ranges(graph: Graph) -> Graph:
 
 
 def ranges_of(tensor: Tensor | None) -> Ranges | None:
-    """Return the ranges of an index tensor; a constant's are its values."""
+    """Return the ranges of an index tensor; for a constant, its values."""
     if tensor is None or tensor.dtype not in INDEX_TYPES or tensor.is_sparse:
         return None
     if tensor.data is not None:
@@ -71,9 +71,9 @@ def _ranges(node: Node, made: Mapping[Tensor, Node]) -> Ranges | None:
             return ranges
         if node.op not in _RULES:
             return None
-        # Only the first input of these is an index; the others say how it is reshaped.
+        # Only the first input of these is an index; the others describe the new shape.
         inputs = node.inputs[:1] if node.op in _RESHAPED else node.inputs
-        # A damaged shape of an input can be of any size, and so can what two small ones make.
+        # A malformed input shape can be of any size, and so can the combination of two small ones.
         shapes = [tensor.shape for tensor in inputs if tensor is not None]
         if node.op in _BROADCAST and np.broadcast_shapes(*shapes) != result.shape:
             return None
@@ -86,7 +86,7 @@ def _ranges(node: Node, made: Mapping[Tensor, Node]) -> Ranges | None:
         low, high = (np.asarray(each, np.int64) for each in ranges)
     except (ArithmeticError, IndexError, KeyError, TypeError, ValueError):
         return None  # a malformed node: TFLite reports it
-    # A value beyond 32 bits has wrapped, so that nothing is known of it.
+    # A value beyond 32 bits has wrapped around: unknown.
     held = np.iinfo(np.int32)
     if low.shape != result.shape or high.shape != result.shape:
         return None
@@ -94,7 +94,7 @@ def _ranges(node: Node, made: Mapping[Tensor, Node]) -> Ranges | None:
 
 
 def _any(tensor: Tensor | None) -> Ranges | None:
-    """Return the range of an index of which nothing is known."""
+    """Return the range of an unknown index."""
     if tensor is None or tensor.dtype != "int32":
         return None
     held = np.iinfo(np.int32)
@@ -113,7 +113,7 @@ def _below(count: int, shape: tuple[int, ...]) -> Ranges:
 
 
 def _remainder(node: Node, made: Mapping[Tensor, Node]) -> Ranges | None:
-    """Return the ranges of x - (x // n) * n: how converters write a remainder."""
+    """Return the ranges of x - (x // n) * n, as converters write a remainder."""
     x, product = node.inputs
     multiply = None if product is None else made.get(product)
     if x is None or x.ranges is None or multiply is None or multiply.op != "MUL":
@@ -133,7 +133,7 @@ def _remainder(node: Node, made: Mapping[Tensor, Node]) -> Ranges | None:
 
 
 def _both(rule: Folder) -> Rule:
-    """Return the rule of an op whose output grows with each of its inputs, or only moves them."""
+    """Return the rule of an op that is monotonic in each input, or only moves values."""
 
     def ranges(inputs: list[Ranges], node: Node) -> Ranges:
         return rule([low for low, _ in inputs], node), rule([high for _, high in inputs], node)
@@ -170,7 +170,7 @@ def _floor_mod(inputs: list[Ranges], node: Node) -> Ranges:
 
 
 _GROWING = ("PACK", "CONCATENATION", "ADD", "MAXIMUM", "MINIMUM")
-_CLAMPS = ("MAXIMUM", "MINIMUM")  # of anything: the other input limits it
+_CLAMPS = ("MAXIMUM", "MINIMUM")  # of unknown values: the other input bounds the result
 _BROADCAST = ("ADD", "MAXIMUM", "MINIMUM", "SUB", "MUL", "FLOOR_DIV", "FLOOR_MOD")
 _RESHAPED = ("RESHAPE", "SQUEEZE", "EXPAND_DIMS", "CAST")
 _RULES: Mapping[str, Rule] = {

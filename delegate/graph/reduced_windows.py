@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The windows of STABLEHLO_REDUCE_WINDOW and REDUCE_WINDOW, and how each is reduced.
+"""The windows of STABLEHLO_REDUCE_WINDOW and REDUCE_WINDOW, and their reduction.
 
 Source: tflite/kernels/stablehlo_reduce_window.cc
 """
@@ -12,7 +12,7 @@ from dataclasses import astuple, dataclass
 from delegate.graph.ir import Node
 
 STABLEHLO = "STABLEHLO_REDUCE_WINDOW"
-# What its body's one op stands for.
+# The reduction for the single op of the body.
 _BODIES = {
     "ADD": "ADD",
     "MUL": "MUL",
@@ -31,29 +31,29 @@ _MOST_AXES = 6
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """A dimension: how the window slides along it."""
+    """The window along one dimension."""
 
     size: int  # of the input
-    window: int  # elements that it takes
+    window: int  # elements in it
     stride: int
-    low: int  # initial values before the input; below 0: elements that are cut off
+    low: int  # padding before the input; negative: elements cut off
     high: int
-    apart: int  # from one element of the input to the next; initial values lie between
-    dilation: int  # from one element that the window takes to the next
+    apart: int  # base dilation: distance of input elements; initial values lie between
+    dilation: int  # window dilation: distance of the window's elements
 
     @property
     def places(self) -> int:
-        """Sizes of the output."""
+        """Output size."""
         whole = (self.size - 1) * self.apart + 1 + self.low + self.high
         reach = (self.window - 1) * self.dilation + 1
         return 0 if whole < reach else (whole - reach) // self.stride + 1
 
 
 def axes_of(node: Node) -> list[Axis]:
-    """Return how a node's window slides.
+    """Return the window of a node along each dimension.
 
     Raises:
-        ValueError: windows that are computed, that have another rank, or that none can be.
+        ValueError: windows that are computed, of another rank, or invalid.
     """
     source = node.inputs[0]
     if source is None or not 1 <= (rank := len(source.shape)) <= _MOST_AXES:
@@ -82,7 +82,7 @@ def axes_of(node: Node) -> list[Axis]:
 
 
 def function_of(node: Node) -> str:
-    """Return how a window is reduced: ADD, MUL, MAXIMUM, MINIMUM, ALL or ANY.
+    """Return the reduction: ADD, MUL, MAXIMUM, MINIMUM, ALL or ANY.
 
     Raises:
         ValueError: the node's body is none of these.
@@ -91,7 +91,7 @@ def function_of(node: Node) -> str:
         return str(node.options.get("reduce_function"))
     nodes = () if node.body is None else node.body.nodes
     if len(nodes) != 1 or nodes[0].op not in _BODIES:
-        raise ValueError("a body of one op, a sum, product, extreme or logical one, is needed")
+        raise ValueError("the body must be one op: a sum, product, extreme or logical op")
     return _BODIES[nodes[0].op]
 
 

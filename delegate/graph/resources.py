@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Resource variables become kept tensors: what a file's graphs say of them, and Graph -> Graph.
+"""Resource variables as persistent tensors: collected from a file's graphs, and Graph -> Graph.
 
-VAR_HANDLE names a variable, READ_VARIABLE and ASSIGN_VARIABLE touch it, and CALL_ONCE lets a graph
-of the file begin it. TFLite has the values where no delegate reaches them: so all nodes of all
-graphs that touch a variable run on the device, or none does.
+VAR_HANDLE names a variable, READ_VARIABLE and ASSIGN_VARIABLE access it, and CALL_ONCE runs a graph
+that initialises it. TFLite stores the values out of a delegate's reach: so either all nodes of all
+graphs that use a variable run on the device, or none does.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _NOTHING = np.zeros(1, bool)
 class Resources:
     """The resource variables of a file.
 
-    `initial`: what each begins with, by name. `why_not`: why they stay on the CPU; "": they do not.
+    `initial`: initial values, by name. `why_not`: why they stay on the CPU; "": they do not.
     """
 
     initial: Mapping[str, NDArray[Any]] = field(default_factory=dict)
@@ -44,7 +44,7 @@ def touches(graph: Graph) -> bool:
 
 
 def resources_of(graphs: Sequence[Graph]) -> Resources:
-    """Return what a file's graphs, all of them, say of its resource variables."""
+    """Return the resource variables of a file, given all of its graphs."""
     try:
         initial = _initial_values(graphs)
         called = {number for graph in graphs for number in _called(graph)}
@@ -66,11 +66,11 @@ def resources_of(graphs: Sequence[Graph]) -> Resources:
 
 
 def with_resources(graph: Graph, resources: Resources) -> Graph:
-    """Return the graph whose nodes of resource variables read and make kept tensors.
+    """Return the graph whose variable nodes read and write persistent tensors.
 
-    READ_VARIABLE gives what it is given, and so does ASSIGN_VARIABLE, which has an output now.
-    VAR_HANDLE and CALL_ONCE give what nobody needs; handles stay inputs, as TFLite groups nodes by
-    them. Nodes keep their numbers, and new tensors have numbers that are no file's.
+    READ_VARIABLE returns its input, and so does ASSIGN_VARIABLE, which gets an output. The outputs
+    of VAR_HANDLE and CALL_ONCE are unused; handles stay inputs, as TFLite groups nodes by
+    them. Nodes keep their indices, and new tensors have indices that no file has.
     """
     if not touches(graph):
         return graph
@@ -79,7 +79,7 @@ def with_resources(graph: Graph, resources: Resources) -> Graph:
     tensors, nodes = [*graph.tensors], [*graph.nodes]
     names = _names(graph)
     now: dict[str, Tensor] = {}
-    # A handle has no value: so it is known, and nothing brings it to a device.
+    # A handle has no data: it counts as known, and is never copied to a device.
     known = {tensor: replace(tensor, data=_NOTHING, is_folded=True) for tensor in names}
 
     def changed(name: str, like: Tensor) -> Tensor:
@@ -108,7 +108,7 @@ def with_resources(graph: Graph, resources: Resources) -> Graph:
 
 
 def _initial_values(graphs: Sequence[Graph]) -> dict[str, NDArray[Any]]:
-    """Return what CALL_ONCE's graphs begin the variables with; they assign constants alone."""
+    """Return the initial values set by CALL_ONCE's graphs, which may assign only constants."""
     initial: dict[str, NDArray[Any]] = {}
     numbers = {
         node.options.get("init_subgraph_index", -1)
@@ -124,19 +124,19 @@ def _initial_values(graphs: Sequence[Graph]) -> dict[str, NDArray[Any]]:
         for _, name, tensor in _touched(graphs[number]):
             values = tensor.data
             if values is None or tensor.is_sparse or values.dtype.name != tensor.dtype:
-                raise _NotPersistent(f"the resource variable {name!r} begins with no constant")
+                raise _NotPersistent(f"the resource variable {name!r} has a computed initial value")
             if name in initial and initial[name].tobytes() != values.tobytes():
                 raise _NotPersistent(
-                    f"the resource variable {name!r} begins with this and with that"
+                    f"the resource variable {name!r} has two different initial values"
                 )
             initial[name] = values
     return initial
 
 
 def _touched(graph: Graph) -> Iterator[tuple[Node, str, Tensor]]:
-    """Yield each node that reads or assigns a variable, its name, and the tensor of the value.
+    """Yield each node that reads or assigns a variable, its name, and the value's tensor.
 
-    Raises: _Stays: a handle goes elsewhere.
+    Raises: _NotPersistent: a handle is used otherwise.
     """
     names = _names(graph)
     for node in graph.nodes:
@@ -153,7 +153,7 @@ def _touched(graph: Graph) -> Iterator[tuple[Node, str, Tensor]]:
 
 
 def _names(graph: Graph) -> dict[Tensor, str]:
-    """Return the names of variables by the tensors that are their handles."""
+    """Return the names of variables by their handle tensors."""
     return {
         node.outputs[0]: "/".join(
             filter(None, (str(node.options.get(n) or "") for n in ("container", "shared_name")))

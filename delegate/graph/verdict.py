@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What was decided of each node, and as text: it runs on the device, or why it stays on the CPU."""
+"""Verdicts on nodes, and as text: it runs on the device, or why it stays on the CPU."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from delegate.graph.ir import Graph, Tensor
 
 
 class Loss(str):
-    """A reason why a node stays on the CPU: child processes died of its kernels."""
+    """A reason why a node stays on the CPU: its kernels have killed child processes."""
 
     __slots__ = ()
 
@@ -30,16 +30,16 @@ class Verdict(NamedTuple):
 
     @property
     def is_lost(self) -> bool:
-        """Whether it stays on the CPU because child processes died of its kernels."""
+        """Whether it stays on the CPU because its kernels have killed child processes."""
         return isinstance(self.reason, Loss)
 
     def refused(self, reason: str) -> Verdict:
-        """Return the verdict of a node that stays on the CPU; an earlier reason stays."""
+        """Return the verdict of a node that stays on the CPU; an earlier reason is kept."""
         return self._replace(reason=reason) if self.is_taken else self
 
 
 def graph_table(graph: Graph, verdicts: Sequence[Verdict]) -> str:
-    """Return a row a node, then the refusals grouped by op and reason with counts."""
+    """Return a row per node, then the refusals grouped by op and reason with counts."""
     rows = [("node", "op", "inputs", "outputs", "shape", "dtype", "scale", "verdict")]
     for node, verdict in zip(graph.nodes, verdicts, strict=True):
         first = node.outputs[0] if node.outputs else None
@@ -66,7 +66,7 @@ def graph_table(graph: Graph, verdicts: Sequence[Verdict]) -> str:
 
 
 def refusals(verdicts: Sequence[Verdict]) -> list[tuple[tuple[str, str], int]]:
-    """Return ((op, reason), how many nodes), the most frequent first."""
+    """Return ((op, reason), count), the most frequent first."""
     reasons = [(each.op, each.reason) for each in verdicts if each.reason is not None]
     return Counter(reasons).most_common()
 

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What keeps a driver from ending this process: children, trials, bans, the cache."""
+"""Protection from drivers that crash or hang: children, trials, bans, isolation, the cache."""

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """`python -m delegate.guard.helper_child`: the child process of delegate.guard.children.helper.
 
-A request is pickled: a method of _Performer, and its arguments. What is told is a step that
-begins, one that ended, a line to log, the answer.
+A request is pickled: a method of _RequestHandler, and its arguments. Events are: a step begins, a
+step ended, a log line, the answer.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ _log = logging.getLogger("delegate")
 
 
 class _EventSender(logging.Handler):
-    """Tells the parent, and ends this process if a step takes so long that the parent must be gone.
+    """Sends events, and ends this process if a step takes so long that the parent must be gone.
 
-    The kernel of the operating system ends it, inside a driver, too.
+    It uses a kernel timer, which also works inside a driver.
     """
 
     def __init__(self, parent: Channel) -> None:
@@ -56,7 +56,7 @@ class _EventSender(logging.Handler):
         self.step_seconds = self.between_seconds = 0
 
     def tell(self, payload: bytes = b"", **event: Any) -> None:
-        """Tell an event."""
+        """Send an event."""
         if "trying" in event:
             self._trying.append(event["trying"])
         elif self._trying and self._trying[-1] == event.get("tried"):
@@ -65,17 +65,17 @@ class _EventSender(logging.Handler):
         self._parent.send(payload, **event)
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Tell a line to log."""
+        """Send a log record."""
         self.tell(log=record.getMessage(), level=record.levelno)
 
 
 def main() -> int:
-    """Perform requests until there was none for long, or the parent is gone."""
+    """Handle requests until idle for IDLE_SECONDS, or the parent is gone."""
     with serving() as parent:
         teller = _EventSender(parent)
         _log.addHandler(teller)
         _log.propagate = False
-        icds.trust()  # what this process dies of is the parent's to find
+        icds.trust()  # the parent finds out what kills this process
         environment.trust()
         performer = _RequestHandler(teller)
         for message in parent.messages(IDLE_SECONDS):
@@ -94,7 +94,7 @@ def main() -> int:
 
 
 class _RequestHandler:
-    """What the child does. What plans is kept for the next request, if that is for the same."""
+    """Handles requests. The planner is reused if the next request is for the same device."""
 
     def __init__(self, teller: _EventSender) -> None:
         self._tell = teller.tell
@@ -102,9 +102,9 @@ class _RequestHandler:
         self._planner: Planner | None = None
 
     def platforms(self, environment: Mapping[str, str] | None = None) -> list[dict[str, Any]]:
-        """Ask every library for all that is asked when devices are listed; return the platforms.
+        """Query every library as for listing devices; return the platforms.
 
-        `environment`: the variables that say which libraries, where the loader is not to decide.
+        `environment`: variables that select libraries in place of the loader's defaults.
         """
         os.environ.update(environment or {})
         with ReportedTrials({}, self._tell).attempt(Trial(PLATFORMS)):
@@ -117,11 +117,11 @@ class _RequestHandler:
         tests: Sequence[Trial],
         passed: Collection[str],
     ) -> None:
-        """Run self-tests, each a step: the driver may end the process at the next one.
+        """Run self-tests, each as a step, since any may crash the process.
 
-        `passed`: the names of those before.
+        `passed`: names of tests that passed before.
         """
-        _log.setLevel(logging.CRITICAL)  # what does not build is only not proven
+        _log.setLevel(logging.CRITICAL)  # a failed build only means "not proven"
         info, known = self._require_device(info.index, info.identity), {*passed}
         told = ReportedTrials({}, self._tell)
         for test in progress.each(tests, lambda test: f"self-test {test.name}"):
@@ -144,9 +144,9 @@ class _RequestHandler:
         call: str,
         arguments: Sequence[Any],
     ) -> dict[str, Any]:
-        """Plan what the parent's engine needs; return the answer, with its bytes as "payload".
+        """Serve a planning request of the parent's engine; the "payload" is the encoded answer.
 
-        `same`: the device's identity and the options. `seconds_left`: that measuring may take.
+        `same`: the device's identity and the options. `seconds_left`: budget for measuring.
         """
         planner = self._planner_of(same, left_out)
         planner.chooser.begin(seconds_left)
@@ -200,7 +200,7 @@ class _RequestHandler:
             return encode(TunedPlan(plan, constants, *tuning))
 
     def _require_device(self, index: str | int | None, identity: str) -> DeviceInfo:
-        """Return the device that the parent means."""
+        """Return the device of the parent."""
         info = matching(index)[0]
         if info.identity != identity:
             raise DeviceError(f"device {index} is now {info.identity}")

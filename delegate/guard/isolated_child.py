@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """`python -m delegate.guard.isolated_child PARENT`: the child process of delegate.guard.isolation.
 
-It opens a device, makes executors of plans, and runs them. A request is pickled: a method of
-_Performer and its arguments. A run is a number alone; its tensors are in shared memory.
+It opens a device, creates executors of plans, and runs them. A request is pickled: a method of
+_IsolationHandler and its arguments. A run is only a number; its tensors are in shared memory.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _log = logging.getLogger("delegate")
 
 
 def main() -> int:
-    """Do what is asked until the parent is gone."""
+    """Handle requests until the parent is gone."""
     process.die_with(int(sys.argv[1]))
     with serving() as parent:
         _log.addHandler(_LogForwarder(parent))
@@ -48,7 +48,7 @@ def main() -> int:
         with contextlib.suppress(EOFError):  # the parent is gone
             while True:
                 try:
-                    number = parent.number()  # what comes mostly, in the least time
+                    number = parent.number()  # the most frequent message, in the least time
                     while number is not None:
                         runs[number]()
                         parent.send_number(number)
@@ -61,14 +61,14 @@ def main() -> int:
 
 
 class _LogForwarder(logging.Handler):
-    """Tells the parent what is logged."""
+    """Forwards log records to the parent."""
 
     def __init__(self, parent: Channel) -> None:
         super().__init__()
         self._parent = parent
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Tell a line."""
+        """Send a record."""
         self._parent.send(log=record.getMessage(), level=record.levelno)
 
 
@@ -91,10 +91,10 @@ class _ExecutorSlot:
 
 
 class _IsolationHandler:
-    """What the child has and does.
+    """The state of the child, and its requests.
 
     Attributes:
-        runs: what each number does.
+        runs: the action for each number.
     """
 
     def __init__(self, parent: Channel) -> None:
@@ -106,7 +106,7 @@ class _IsolationHandler:
         self._states: dict[int, State] = {}
 
     def answer(self, message: Mapping[str, Any]) -> None:
-        """Do what a message asks, and answer."""
+        """Handle a message, and answer."""
         if "number" in message:
             self.runs[message["number"]]()
             self._parent.send_number(message["number"])
@@ -118,7 +118,7 @@ class _IsolationHandler:
         self._parent.send(payload, answer=answer)
 
     def open(self, options: Options, identity: str, level: int) -> dict[str, Any]:
-        """Open the device that the options mean; `identity`: that it must have, "": any."""
+        """Open the device that the options select; `identity`: the required one, "": any."""
         _log.setLevel(level)
         device = open_device(options)
         if identity not in ("", device.identity):
@@ -147,7 +147,7 @@ class _IsolationHandler:
         self._constants[number] = answer.plan, constants
 
     def drop_constants(self, number: int) -> None:
-        """Give one hold on them back."""
+        """Release one lease of them."""
         self._constants.pop(number)[1].close()
 
     def add_executor(
@@ -159,7 +159,7 @@ class _IsolationHandler:
         path: str,
         sizes: Sequence[int],
     ) -> None:
-        """Make an executor; `path`, `sizes`: of the tensors in shared memory."""
+        """Create an executor; `path`, `sizes`: of the tensors in shared memory."""
         try:
             tensors = open_arrays(path, sizes)
         except OSError as error:
@@ -174,17 +174,17 @@ class _IsolationHandler:
             self.runs[number * ACTIONS + action] = call
 
     def drop_executor(self, number: int) -> None:
-        """Give an executor's memory back."""
+        """Free an executor."""
         self._executors.pop(number).close()
         for action in range(ACTIONS):
             self.runs.pop(number * ACTIONS + action, None)
 
     def add_state(self, number: int, about: Sequence[Any], more: Mapping[str, Any]) -> None:
-        """Begin what is kept over runs; the arguments are those of PersistentTensors."""
+        """Create a State; arguments as PersistentTensors."""
         self._states[number] = self._opened().state(*about, **more)
 
     def call_state(self, number: int, call: str, *arguments: Any) -> dict[str, Any] | None:
-        """Call a method of a State; return what it returns."""
+        """Call a method of a State; return its result."""
         found = getattr(self._states[number], call)(*arguments)
         if found is None:
             return None
@@ -193,7 +193,7 @@ class _IsolationHandler:
         }
 
     def drop_state(self, number: int) -> None:
-        """Give a state's memory back."""
+        """Free a State."""
         self._states.pop(number).close()
 
     def _opened(self) -> LocalBackend:

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is known of devices and drivers, on disk, where several processes may save at once.
+"""Persistent facts about devices and drivers, safe for concurrent writers.
 
-Facts that the driver was asked for, how self-tests ended, and bans are few: a device has one file
-of them, which is read whole. What was chosen grows with each model. These records are found by
-their key, so that a start reads those that it names, whatever other models left. A key's digest
-says in which of many small files its record is, and such a file keeps its latest records only.
+Driver facts, self-test results and bans are few: one file per device, read as a whole. Choices grow
+with each model. Those records are looked up by key, so that a start reads only what it needs,
+whatever other models have left. The digest of a key selects one of many small files, each of which
+keeps only its latest records.
 
-Values are what JSON takes; whoever loads one checks it.
+Values are JSON; readers validate them.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ _log = logging.getLogger("delegate")
 
 
 class Store:
-    """What is known of a device and driver.
+    """Facts about one device and driver.
 
     Attributes:
-        identity: DeviceInfo.identity, and its profile's.
-        digest: what stands for it in records.
+        identity: of DeviceInfo and its profile.
+        digest: its short form in records.
     """
 
     def __init__(self, identity: str) -> None:
@@ -55,10 +55,10 @@ class Store:
         return _loaded(_page_of(record)).get(record)
 
     def load(self, table: str, is_use: bool = True) -> dict[str, Any]:
-        """Return a whole table; empty where nothing is or the file is foreign.
+        """Return a whole table; empty if missing or invalid.
 
-        `is_use`: it counts as used. For choices the records of all models are read: no start does
-        that.
+        `is_use`: update the time of last use. For choices this reads the records of all models,
+        which no start does.
         """
         if table in _WHOLE:
             found = _loaded(self._name, is_use).get(table)
@@ -72,9 +72,9 @@ class Store:
         }
 
     def save(self, table: str, entries: Mapping[str, Any], gone: Collection[str] = ()) -> bool:
-        """Put entries into a table, and take some out of it; all that others saved stays.
+        """Update entries of a table, and remove some; concurrent changes are preserved.
 
-        Returns: whether all could be written.
+        Returns: whether everything was written.
         """
         with cache.locked(_DEVICES):
             if table in _WHOLE:
@@ -98,7 +98,7 @@ class Store:
 
 
 def stores() -> Iterator[Store]:
-    """Yield what is known of each device."""
+    """Yield the store of each device."""
     for name in _names_in(_DEVICES):
         identity = _loaded(f"{_DEVICES}/{name}", is_use=False).get(_DEVICE)
         if isinstance(identity, str):
@@ -107,14 +107,14 @@ def stores() -> Iterator[Store]:
 
 @dataclass(frozen=True, slots=True)
 class KnownDevice:
-    """What is kept of a device and driver."""
+    """Summary of a device's store."""
 
     device: str  # DeviceInfo.identity, and its profile's
-    records: int  # how self-tests ended, and what was chosen
+    records: int  # self-test results and choices
 
 
 def known_devices() -> list[KnownDevice]:
-    """Return what is kept of each device; reads the records of all models."""
+    """Return a summary of each device's store; reads the records of all models."""
     return [
         KnownDevice(each.identity, sum(len(each.load(t, is_use=False)) for t in (TRIALS, CHOICES)))
         for each in stores()
@@ -122,7 +122,7 @@ def known_devices() -> list[KnownDevice]:
 
 
 def has_stores() -> bool:
-    """Whether anything is known of any device; asks no content."""
+    """Whether any store exists; does not read it."""
     return bool(_names_in(_DEVICES))
 
 
@@ -143,7 +143,7 @@ def _pages() -> list[str]:
 
 
 def _save_page(name: str, changes: Mapping[str, Any]) -> bool:
-    """Change records of a file; None takes one out."""
+    """Change records of a file; None removes one."""
     before = _loaded(name)
     if all(before.get(record) == value for record, value in changes.items()):
         return True
@@ -163,7 +163,7 @@ def _loaded(name: str, is_use: bool = True) -> Mapping[str, Any]:
 
 @lru_cache(maxsize=8)
 def _parsed(content: bytes) -> Mapping[str, Any]:
-    """Return what a file holds; nothing, if that is no JSON object."""
+    """Return the content of a file; empty if it is not a JSON object."""
     try:
         found = json.loads(content)
     except (ValueError, RecursionError):

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""In TFLite's hands: what of a graph is claimed, and the kernels of its partitions."""
+"""The delegate inside TFLite: which nodes it claims, and the kernels of its partitions."""

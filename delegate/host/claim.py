@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One interpreter's graph: its verdicts, its groups, an executor and a kernel for each group."""
+"""The delegate's claim on one graph: verdicts, partitions, and a kernel for each partition."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ _log = logging.getLogger("delegate")
 
 
 class Claim:
-    """What was judged and built for one interpreter's graph at its present shapes.
+    """The verdicts and kernels for one interpreter's graph at its present shapes.
 
-    It does not know the delegate: C's callbacks reach it, and must not keep the delegate alive.
+    It does not refer to the delegate: C callbacks reach it, and must not keep the delegate alive.
     """
 
     def __init__(
@@ -53,12 +53,12 @@ class Claim:
         present: Collection[int],
         variables: Variables | None = None,
     ) -> None:
-        """Judge every node, and make an executor for each partition that this leads to.
+        """Judge every node, and create an executor for each resulting partition.
 
-        `file`: the graph as it was read; `graph` is the same with what is known at `shapes`.
-        `present`: the nodes that no other delegate took. `variables`: those that `file` keeps.
+        `file`: the graph as read; `graph`: the same with shapes and values inferred at `shapes`.
+        `present`: nodes not taken by another delegate. `variables`: persistent ones of `file`.
         Raises:
-            DeviceError: a call fails, other than for a size. VariablesOnCpu: as Variables.require.
+            DeviceError: a call fails other than for a size. VariablesOnCpu: as Variables.require.
         """
         self._file = file
         self._inferred = InferredGraph(file, shapes)
@@ -81,11 +81,11 @@ class Claim:
         )
         try:
             while True:
-                # What is left since they were judged may size tensors during a run.
+                # Nodes refused since may size tensors during a run.
                 self.verdicts = without_dynamic(self.graph, self.verdicts)
                 groups = partitions(self.graph, self._claimed())
                 if variables is not None:
-                    # Not each version of TFLite sees an order in what is kept.
+                    # Some versions of TFLite ignore the order of persistent tensors.
                     apart = partitions(self.graph, self._claimed(), keeps_order=False)
                     variables.require(self.graph, apart, self.verdicts)
                 if not (
@@ -101,26 +101,26 @@ class Claim:
         self._drop_pages()
 
     def _drop_pages(self) -> None:
-        """Keep no pages of weights: what was read of a file brought those around it."""
+        """Release the pages of weights: reading a file also maps neighbouring pages."""
         for tensor in self._file.tensors:
             if tensor.data is not None and tensor.data.nbytes >= _LONG_BYTES:
                 drop_pages(tensor.data)
 
     @property
     def is_complete(self) -> bool:
-        """Whether TFLite has put every claimed node into a group."""
+        """Whether TFLite has assigned every claimed node to a partition."""
         return self._claimed() <= self._grouped
 
     def _judge(self) -> list[Verdict]:
         return self._engine.verdicts(self.graph, self._target, (*self._options.exclude_ops,))
 
     def _slow_loops(self) -> list[int]:
-        """Return the unrolled loops that a CPU runs faster than their launches one by one."""
+        """Return the unrolled loops that a CPU runs faster than their separate launches."""
         loops = [each for each in self.graph.nodes if each.op == "WHILE" and is_inlined(each)]
         return [each.index for each in loops if not is_worth_its_launches(each)]
 
     def take(self, nodes: tuple[int, ...]) -> PartitionKernel:
-        """Return the kernel of TFLite's group, whose executor is ready if it was foreseen."""
+        """Return the kernel of TFLite's partition; its executor is ready if it was predicted."""
         group = partition_of(self.graph, nodes)
         self._grouped.update(nodes)
         executor = self._executors.pop(group.indices, None)
@@ -128,13 +128,13 @@ class Claim:
         return PartitionKernel(self, group, executor, lock)
 
     def fp32_executor(self, partition: Partition) -> AnyExecutor:
-        """Return one whose floats are no halves; raises DelegateError."""
+        """Return a float32 executor; raises DelegateError."""
         options = replace(self._options, precision=FP32)
         engine = open_engine(options, device=self._engine.device)
         return engine.executor(partition, self._target)
 
     def executor(self, partition: Partition) -> AnyExecutor:
-        """Compile a partition and take its memory; raises Unsupported or DeviceError."""
+        """Compile a partition and allocate its memory; raises Unsupported or DeviceError."""
         variables, engine = self._variables, self._engine
         if variables is None:
             return engine.executor(partition, self._target)
@@ -143,26 +143,26 @@ class Claim:
             return engine.executor(partition, self._target, state=state)
 
     def resized_executor(self, partition: Partition) -> AnyExecutor:
-        """As `executor`, for shapes that TFLite has come to since the nodes were judged."""
+        """As `executor`, for shapes that have changed since the verdicts."""
         if unknown := unknown_shapes(partition):
             node, why = next(iter(unknown.items()))
             raise Unsupported(f"node {node}: {why}")
         return self.executor(partition)
 
     def mixed(self, partition: Partition) -> MixedPartition:
-        """Return a partition in parts, where it does not fit the device as a whole.
+        """Return a partition split in parts, if it does not fit the device as a whole.
 
         Raises:
-            Unsupported: it has resource variables, or TFLite refuses a node, too. DeviceError.
+            Unsupported: it has resource variables, or TFLite rejects a node as well. DeviceError.
         """
         if self._variables is not None:
             raise Unsupported("resource variables cannot leave the device after a resize")
         return MixedPartition(self._engine, partition, self._target)
 
     def on_tflite(self, partition: Partition, why: NotRestarted) -> MixedPartition:
-        """Return a partition on TFLite's kernels, as the device is no more.
+        """Return a partition on TFLite's kernels, as the device is lost.
 
-        Raises: NotRestarted: TFLite cannot run it: it has resource variables, or a node is refused.
+        Raises: NotRestarted: it has resource variables, or TFLite rejects a node.
         """
         left = {node.index: str(why) for node in partition.nodes}
         try:
@@ -176,7 +176,7 @@ class Claim:
         return found
 
     def report(self, partition: Partition, left: Mapping[int, str]) -> None:
-        """Renew the verdicts of a partition; `left`: nodes on TFLite's kernels, and why."""
+        """Update the verdicts of a partition; `left`: nodes on TFLite's kernels, and why."""
         for verdict in verdicts(partition, left):
             if verdict.reason is not None and verdict != self.verdicts[verdict.node]:
                 _log.warning("node %d (%s) runs %s", *verdict)
@@ -189,7 +189,7 @@ class Claim:
         return partition_of(self._inferred.graph, partition.indices)
 
     def close(self) -> None:
-        """Release executors no kernel has taken over."""
+        """Close executors that no kernel has taken over."""
         for executor in self._executors.values():
             executor.close()
         self._executors.clear()
@@ -203,14 +203,14 @@ class Claim:
         ]
 
     def _refuse_shared_variables(self, groups: Sequence[Partition]) -> bool:
-        """Give nodes back to the CPU that touch what it touches; return whether there are such."""
+        """Refuse nodes that share variables with the CPU; return whether there are any."""
         found = apart(self.graph, groups, self._claimed())
         if found is not None:
             self._refuse(*found)
         return found is not None
 
     def _refuse_by_options(self, groups: Sequence[Partition]) -> bool:
-        """Give one group that the options exclude back to the CPU; return whether there was one."""
+        """Refuse one partition that the options exclude; return whether there was one."""
         options = self._options
         groups = groups if self._variables is None else self._variables.optional_groups(groups)
         left = too_small_or_too_many(
@@ -240,7 +240,7 @@ class Claim:
         return False
 
     def _lost_nodes(self, group: Partition) -> bool:
-        """Refuse the nodes of a group whose kernels a child has died of since they were judged."""
+        """Refuse nodes of a partition whose kernels have killed a child since the verdicts."""
         reasons = {each.node: each.reason for each in self._judge() if each.reason is not None}
         lost = reasons.keys() & {*group.indices}
         for node in lost:

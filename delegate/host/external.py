@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The delegate as a shared library gives it: options are texts, and programs are of any language.
+"""The delegate in a shared library, for programs in any language: options are strings.
 
-delegate/host/plugin.c calls `create`. For a CompiledModel of LiteRT, which can name no options,
-they are those of the environment variable TFLITE_OPENCL_OPTIONS, and delegate/host/accelerator.c
-passes them on.
+delegate/host/plugin.c calls `create`. A CompiledModel of LiteRT cannot pass options; it uses those
+of the environment variable TFLITE_OPENCL_OPTIONS, passed on by delegate/host/accelerator.c.
 """
 
 from __future__ import annotations
@@ -22,13 +21,13 @@ from delegate.host.tflite.plugin import ThreadKeeper, answer, made
 from delegate.options import Options
 
 _log = logging.getLogger("delegate")
-_nodes = logging.getLogger("delegate.nodes")  # one line a graph, which programs show unasked
+_nodes = logging.getLogger("delegate.nodes")  # one line a graph, shown by default
 _FORMAT = "%(levelname)s: OpenCL delegate: %(message)s"
 _MODEL, _VERBOSE, _COMPILED_MODEL = "model", "verbose", "compiled_model"
 
 
 class _Delegate(OpenCLDelegate):
-    """Tells how many nodes it took: no program in another language sees `verdicts`."""
+    """Logs how many nodes it took: programs in other languages cannot see `verdicts`."""
 
     def partition(self, context: int, nodes: tuple[int, ...]) -> Any:
         return ThreadKeeper(super().partition(context, nodes))
@@ -52,7 +51,7 @@ class _Delegate(OpenCLDelegate):
 
 
 class _Accelerator(_Delegate):
-    """A CompiledModel's: it runs on the CPU where an interpreter would not be made."""
+    """A CompiledModel's: an error leaves the model on the CPU instead of failing."""
 
     def claim(
         self, context: int, plan: Sequence[PlannedNode], shapes: Shapes, constants: Constants
@@ -66,7 +65,7 @@ class _Accelerator(_Delegate):
 
 
 def accelerators() -> list[OpenCLDelegate]:
-    """Return the delegates of this process's CompiledModels, the newest last."""
+    """Return the delegates of this process's CompiledModels, newest last."""
     return [each for each in made() if isinstance(each, _Accelerator)]
 
 
@@ -76,11 +75,11 @@ def create(address: int) -> None:
 
 
 def _make(texts: Mapping[str, str]) -> OpenCLDelegate:
-    """Return the delegate for these options.
+    """Return a delegate with these options.
 
     Raises:
-        ValueError: an option is unknown, or its value is none of it.
-        As OpenCLDelegate.
+        ValueError: unknown option or invalid value.
+        Others: as OpenCLDelegate.
     """
     compiled_model = texts.get(_COMPILED_MODEL)
     own = dict(texts) if compiled_model is None else _pairs(compiled_model)
@@ -93,7 +92,7 @@ def _make(texts: Mapping[str, str]) -> OpenCLDelegate:
 
 
 def _pairs(text: str) -> dict[str, str]:
-    """Return the options of a text like "tune:off;device:pocl"."""
+    """Parse options such as "tune:off;device:pocl"."""
     found = {}
     for item in filter(None, text.split(";")):
         key, colon, value = item.partition(":")
@@ -104,10 +103,10 @@ def _pairs(text: str) -> dict[str, str]:
 
 
 def options_of(texts: Mapping[str, str]) -> Options:
-    """Return the options that these texts mean; lists have commas or spaces between their words.
+    """Parse options; elements of lists are separated by commas or spaces.
 
     Raises:
-        ValueError: there is no such option, or the text is none of its values.
+        ValueError: unknown option or invalid value.
     """
     kinds = {field.name: field.type for field in fields(Options)}
     values = {}
@@ -133,7 +132,7 @@ def _words(text: str) -> tuple[str, ...]:
     return tuple(text.replace(",", " ").split())
 
 
-# By the annotations of Options.
+# By the type annotations of Options.
 _READERS: Mapping[Any, Callable[[str], Any]] = {
     "str": str,
     "str | None": str,
@@ -148,7 +147,7 @@ _READERS: Mapping[Any, Callable[[str], Any]] = {
 
 
 def _show(logger: logging.Logger, level: int) -> None:
-    """Write what a logger tells to stderr, but where the program has handlers of its own."""
+    """Write a logger's messages to stderr, unless the program has its own handlers."""
     if not logger.hasHandlers():
         handler = logging.StreamHandler()
         handler.setFormatter(logging.Formatter(_FORMAT))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A partition of which some nodes run on TFLite's kernels, at shapes that the device cannot have.
+"""A partition with some nodes on TFLite's kernels, because their shapes do not fit the device.
 
 TFLite cannot take a claimed node back. After a resize such a node therefore runs on TFLite's own
 kernel, inside the partition, and its verdict says so.
@@ -26,7 +26,7 @@ from delegate.plan.layout import as_bytes
 from delegate.target import Target
 
 Arrays = Sequence[NDArray[np.uint8]]
-# What runs a part that is on the device: its executor, its inputs, its outputs.
+# Runs a part on the device: executor, inputs, outputs.
 OnDevice = Callable[[AnyExecutor, Arrays, Arrays], None]
 
 
@@ -34,7 +34,7 @@ class MixedPartition:
     """The parts of one partition, in execution order.
 
     Attributes:
-        on_tflite: why each node that runs on TFLite's kernels does so, by its index.
+        on_tflite: node index -> why it runs on TFLite's kernels.
     """
 
     def __init__(
@@ -44,12 +44,12 @@ class MixedPartition:
         target: Target,
         on_tflite: Mapping[int, str] | None = None,
     ) -> None:
-        """Make each part; a node goes to TFLite's kernels where the device refuses it.
+        """Create each part; nodes that the device refuses run on TFLite's kernels.
 
-        `on_tflite`: those that go there anyway.
+        `on_tflite`: nodes to run there in any case.
         Raises:
-            Unsupported: TFLite refuses a node, too, or no TFLite is installed that can run it.
-            DeviceError: an OpenCL call fails, other than for a size.
+            Unsupported: TFLite refuses a node as well, or is not installed.
+            DeviceError: an OpenCL call fails other than for a size.
         """
         self.on_tflite: dict[int, str] = unknown_shapes(partition) | dict(on_tflite or {})
         self._whole = partition
@@ -61,7 +61,7 @@ class MixedPartition:
             tensor: np.empty(size_bytes(tensor), np.uint8)
             for tensor in inner.difference(partition.outputs)
         }
-        # Of an inlined loop, such as the number of its rounds: no node of a part makes it.
+        # Folded values of an inlined loop, such as its trip count: no node computes them.
         self._known = {
             tensor: as_bytes(np.asarray(tensor.data))
             for tensor in set(partition.outputs) - inner
@@ -69,7 +69,7 @@ class MixedPartition:
         }
 
     def _are_made(self, engine: Engine, target: Target) -> bool:
-        """Make the parts; where one does not fit, add its nodes to `on_tflite` and return False."""
+        """Create the parts; if one does not fit, add its nodes to `on_tflite` and return False."""
         if inlined := self._whole.inlined.keys() & self.on_tflite.keys():
             index = min(inlined)
             op, why = self._whole.inlined[index], self.on_tflite[index]
@@ -87,11 +87,11 @@ class MixedPartition:
 
     @property
     def executors(self) -> list[AnyExecutor]:
-        """Those of the parts on the device."""
+        """The executors of the parts on the device."""
         return [made for _, made in self._parts if isinstance(made, AnyExecutor)]
 
     def run(self, inputs: Arrays, outputs: Arrays, on_device: OnDevice) -> None:
-        """Run once; the arrays are those of the partition's inputs and outputs."""
+        """Run once, on the partition's inputs and outputs."""
         ends = (*self._whole.inputs, *self._whole.outputs)
         values = {**self._between, **dict(zip(ends, (*inputs, *outputs), strict=True))}
         for part, made in self._parts:
@@ -104,16 +104,16 @@ class MixedPartition:
             np.copyto(values[tensor], known)
 
     def close(self) -> None:
-        """Give the device's memory back."""
+        """Free the device memory."""
         for executor in self.executors:
             executor.close()
         self._parts.clear()
 
 
 def split(partition: Partition, apart: Collection[int]) -> list[Partition]:
-    """Cut a partition into parts that run one after the other, of which none mixes kinds.
+    """Cut a partition into parts that run in sequence, each on the device or on TFLite.
 
-    `apart`: indices of nodes that each become a part of their own.
+    `apart`: indices of nodes that each become their own part.
     """
     runs: list[list[Node]] = []
     for node in partition.nodes:
@@ -135,9 +135,9 @@ def split(partition: Partition, apart: Collection[int]) -> list[Partition]:
 
 
 def unknown_shapes(partition: Partition) -> dict[int, str]:
-    """Return the nodes whose output shapes do not follow from their inputs', and that in words.
+    """Return the nodes whose output shapes do not follow from their inputs', with a reason.
 
-    What a tensor had before a resize would stand for its shape. TFLite refuses most such nodes.
+    They would keep the shapes from before a resize. TFLite refuses most such nodes.
     """
     return {
         node.index: "the shapes of its outputs do not follow from its inputs"
@@ -151,7 +151,7 @@ def unknown_shapes(partition: Partition) -> dict[int, str]:
 def _refused(
     engine: Engine, target: Target, part: Partition, error: Exception
 ) -> Mapping[int, str]:
-    """Return the nodes of a part that the device refuses by themselves, else all of them."""
+    """Return the nodes of a part that the device refuses individually, else all of them."""
     tensors = dict.fromkeys(
         t for node in part.nodes for t in (*node.inputs, *node.outputs) if t is not None
     )

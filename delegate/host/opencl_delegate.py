@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""class OpenCLDelegate: joins reader, compiler, runtime and TFLite's callbacks."""
+"""class OpenCLDelegate: connects model reader, engine and TFLite's callbacks."""
 
 from __future__ import annotations
 
@@ -42,20 +42,20 @@ _log = logging.getLogger("delegate")
 class OpenCLDelegate:
     """A TFLite delegate: `Interpreter("model.tflite", experimental_delegates=[OpenCLDelegate()])`.
 
-    One object may serve several interpreters; the attributes tell of the last. Of a model with
-    several graphs, such as of signatures and of bodies of WHILE and IF, each is judged, and the
-    attributes tell of the first, or of the Graph that was given.
+    One object may serve several interpreters; the attributes describe the last. If a model has
+    several graphs, as for signatures and bodies of WHILE and IF, each is judged, and the
+    attributes describe the first, or the given Graph.
 
     Attributes:
         verdicts: a Verdict for each node, which is the tuple (node index, op, None or the reason
-            why it stays on the CPU), after the interpreter was made.
-        subgraph_verdicts: the same of each graph that was judged since the first was, by its number
-            in the file. TFLite judges a graph again whose input was resized.
-        partitions: the groups of node indices TFLite formed.
-        device: what the device says of itself; `device_name`: its name.
-        failure: the text of the last error inside a callback, None if there was none.
+            why it stays on the CPU), once the interpreter is created.
+        subgraph_verdicts: the same for each graph judged since the first was, by its index in
+            the file. TFLite judges a graph again after an input is resized.
+        partitions: the node indices of each partition.
+        device: what the device reports about itself; `device_name`: its name.
+        failure: the message of the last error inside a callback, None if there was none.
     Raises:
-        ModelError: the given model cannot be read. OSError: nor can its file.
+        ModelError: the given model cannot be read. OSError: the file cannot be read.
         NoDeviceError: no device, none that matches `device`, or none that passes its self-test.
         ProfileError: the device profile is unknown or wrong.
         DeviceError: this process was forked from one that had used OpenCL.
@@ -71,10 +71,10 @@ class OpenCLDelegate:
     ) -> None:
         """Open a device; nothing is built before TFLite asks.
 
-        `model`: what the interpreters are made from. It is found in the memory of TFLite, so that
-        it is needed only for a model without names and constants; what was read of it does, too.
-        `keywords`: the other fields of Options, which says what each means and what is refused.
-        `options`: all of them as one record, in the place of keywords.
+        `model`: what the interpreters are created from. By default it is found in TFLite's memory;
+        it is needed only for a model without names and constants. A parsed model is accepted, too.
+        `keywords`: the fields of Options, documented there.
+        `options`: all of them as one record, instead of keywords.
         """
         if options is not None and (keywords or device is not None):
             raise TypeError("options is given, and other keywords, too")
@@ -82,12 +82,12 @@ class OpenCLDelegate:
         marks = Marks()
         self._graphs = Graphs(model, marks)
         self._engine = open_engine(self._options)
-        # By TFLite context, until TFLite has formed all its groups; then their kernels hold it.
+        # By TFLite context, until TFLite has formed all partitions; then their kernels hold it.
         self._claims: dict[int, Claim] = {}
         self._interpreters = Interpreters(marks)
-        self._lock = threading.RLock()  # of what belongs to no kernel yet
+        self._lock = threading.RLock()  # guards state outside kernels
         self._last_run: list[PartitionKernel] = []
-        self._without_tflite: list[PartitionKernel] = []  # those that no interpreter holds
+        self._without_tflite: list[PartitionKernel] = []  # kernels without an interpreter
         self.verdicts: list[Verdict] = []
         self.subgraph_verdicts: dict[int, list[Verdict]] = {}
         self.partitions: list[list[int]] = []
@@ -96,7 +96,7 @@ class OpenCLDelegate:
 
     @property
     def device(self) -> DeviceInfo:
-        """What the device says of itself."""
+        """What the device reports about itself."""
         return self._engine.device.info
 
     @property
@@ -106,56 +106,56 @@ class OpenCLDelegate:
 
     @property
     def tuning_left(self) -> int:
-        """Count the choices that were not measured."""
+        """The number of choices that were not measured."""
         return self._engine.unmeasured
 
     @property
     def plans(self) -> list[PartitionPlan]:
-        """The plans that run on the device, in execution order; empty before TFLite took nodes."""
+        """The plans in use, in execution order; empty before TFLite has taken nodes."""
         return [plan for kernel in self._last_run for plan in kernel.plans()]
 
     def write_plan(self, path: str | os.PathLike[str]) -> None:
-        """Write what was planned since the delegate was made, for `Options.plan` elsewhere.
+        """Write all plans made since the delegate was created, for `Options.plan` elsewhere.
 
         Raises:
-            PlanError: it cannot be written, or the delegate was made with in_child_first=False.
+            PlanError: it cannot be written, or the delegate was created with in_child_first=False.
         """
         self._engine.write_plan(path)
 
     def _get_native_delegate_pointer(self) -> int:
-        # The one method TFLite's Python interpreter asks of a delegate.
+        # The only method that TFLite's Python interpreter calls.
         return self._native.address
 
     def profile(self) -> list[LaunchTime]:
         """Return the launches of the last run of each partition, in execution order.
 
         Raises:
-            DelegateError: the delegate was made without profiling=True.
+            DelegateError: the delegate was created without profiling=True.
         """
         if not self._options.profiling:
-            raise DelegateError("no times were taken: make the delegate with profiling=True")
+            raise DelegateError("no times were recorded: make the delegate with profiling=True")
         return [row for kernel in self._last_run for row in kernel.profile()]
 
     def step_through(self, run: Callable[[], None]) -> list[StepRun]:
-        """Call an interpreter's `invoke`; return each node on the device and what it computed.
+        """Call an interpreter's `invoke`; return the results of each node on the device.
 
-        The nodes run one at a time, on what the nodes before them computed.
+        The nodes run one at a time, on the results of earlier nodes.
 
         Raises:
-            DelegateError: the delegate was made without profiling=True. And what `run` raises.
+            DelegateError: the delegate was created without profiling=True. Also what `run` raises.
         """
         return self._run_observed(run, PartitionKernel.by_nodes)
 
     def timed_runs(self, run: Callable[[], None]) -> list[PartitionRun]:
-        """Call an interpreter's `invoke`; return each partition's run and the times of its parts.
+        """Call an interpreter's `invoke`; return each partition's run with timings.
 
         Raises:
-            DelegateError: the delegate was made without profiling=True. And what `run` raises.
+            DelegateError: the delegate was created without profiling=True. Also what `run` raises.
         """
         return self._run_observed(run, PartitionKernel.by_parts)
 
     def _run_observed(self, run: Callable[[], None], way: Callable[..., list[_Row]]) -> list[_Row]:
-        """Call `run` while the kernels run that way; return what they tell."""
+        """Call `run` with the kernels in a special run mode; return what they record."""
         self._require_profiling()
         kernels = self._last_run
         for kernel in kernels:
@@ -167,34 +167,34 @@ class OpenCLDelegate:
         return told
 
     def isolated(self, values: Mapping[int, NDArray[Any]]) -> list[StepRun]:
-        """Run each node on the device by itself, on these values; return what each computed.
+        """Run each node on the device by itself, on these values; return its results.
 
-        `values`: by tensor index, in the tensor's shape. What it lacks is what the nodes before
-        computed.
+        `values`: by tensor index, in the tensor's shape. Missing ones are taken from earlier
+        nodes.
 
         Raises:
             DelegateError: `values` lacks an input of a partition, the run fails, or the delegate
-                was made without profiling=True.
+                was created without profiling=True.
         """
         self._require_profiling()
         return [row for kernel in self._last_run for row in kernel.isolated(values)]
 
     def _require_profiling(self) -> None:
         if not self._options.profiling:
-            raise DelegateError("launches are not apart: make the delegate with profiling=True")
+            raise DelegateError("launches are not separate: make the delegate with profiling=True")
 
     @property
     def alternatives(self) -> list[NodeAlternatives]:
-        """How the nodes on the device run, in execution order; empty before TFLite took them."""
+        """How the nodes on the device run, in execution order; empty before TFLite takes them."""
         return [row for kernel in self._last_run for row in kernel.alternatives()]
 
     def whole(self) -> PartitionKernel:
-        """Take all nodes of the given Graph, where there is no TFLite; return what runs them.
+        """Take all nodes of the given Graph, without TFLite; return the kernel to run them.
 
-        Its inputs and outputs are the graph's, by tensor index, an array of bytes each.
+        Its inputs and outputs are the graph's, by tensor index, as arrays of bytes.
 
         Raises:
-            Unsupported: a node would stay on the CPU, or the graph keeps a variable. DeviceError.
+            Unsupported: a node is not, or the graph has persistent variables. DeviceError.
         """
         graph = self._graphs.given
         if graph is None or graph.why_not_persistent or persistent_tensors(graph):
@@ -212,9 +212,9 @@ class OpenCLDelegate:
         return kernel
 
     def close(self) -> None:
-        """Wait for what runs, then give the device's memory back; later runs fail.
+        """Wait for running work, then free the device memory; later runs fail.
 
-        The OpenCL context goes with the last delegate or model that uses it.
+        The OpenCL context is released with the last delegate or model that uses it.
         """
         with self._lock:
             self._native.close()
@@ -226,7 +226,7 @@ class OpenCLDelegate:
             self._interpreters.close()
             self._engine.close()
 
-    # What follows are the hooks of delegate.host.tflite.callbacks.
+    # The hooks of delegate.host.tflite.callbacks.
 
     def claim(
         self, context: int, plan: Sequence[PlannedNode], shapes: Shapes, constants: Constants
@@ -243,7 +243,7 @@ class OpenCLDelegate:
     def _judge(
         self, context: int, graph: Graph, shapes: Shapes, present: Collection[int]
     ) -> Sequence[int]:
-        """Return the nodes to claim of those present; `_claims` has what is built for them."""
+        """Return the nodes to claim among those present; their kernels are in `_claims`."""
         if self._engine.is_closed:
             self._engine = open_engine(replace(self._options, device=self.device.index))
         target = self._engine.target(rules_of_caller(context))
@@ -257,7 +257,7 @@ class OpenCLDelegate:
             ),
         )
         if context in self._claims:
-            self._claims.pop(context).close()  # its interpreter was given up half made
+            self._claims.pop(context).close()  # its interpreter was abandoned during construction
         if not claim.is_complete:
             self._claims[context] = claim
         if graph.subgraph == 0:
@@ -274,7 +274,7 @@ class OpenCLDelegate:
         return taken
 
     def partition(self, context: int, nodes: tuple[int, ...]) -> PartitionKernel:
-        """Return the kernel TFLite's group of nodes runs as."""
+        """Return the kernel of TFLite's partition."""
         with self._lock:
             claim = self._claims.get(context)
             if claim is None:
@@ -290,6 +290,6 @@ class OpenCLDelegate:
         return kernel
 
     def failed(self, error: BaseException) -> None:
-        """Keep the text of an error that TFLite will only call an error."""
+        """Record the message of an error, which TFLite reports only as a status."""
         self.failure = str(error) or type(error).__name__
         _log.debug("in a TFLite callback", exc_info=error)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A partition in TFLite's hands: what it prepares, runs and frees."""
+"""A partition as a TFLite kernel: prepare, invoke, free."""
 
 from __future__ import annotations
 
@@ -36,39 +36,39 @@ from delegate.run.range_watch import RangeWatch
 from delegate.run.requirements import Requirements, requirements_of
 
 Arrays = Sequence[NDArray[np.uint8]]
-# What runs in the place of an executor's own `run`, and tells of it.
+# Replaces an executor's own `run`, and returns records of it.
 RunMethod = Callable[[AnyExecutor, Arrays, Arrays], Sequence[Any]]
 
 
 class PartitionBuilder(Protocol):
-    """What a kernel asks of the claim that it is of."""
+    """What a kernel requires of its claim."""
 
     tensors: VariableTensors
 
     def executor(self, partition: Partition) -> AnyExecutor:
-        """Compile a partition and take its memory; raises Unsupported or DeviceError."""
+        """Compile a partition and allocate its memory; raises Unsupported or DeviceError."""
 
     def fp32_executor(self, partition: Partition) -> AnyExecutor:
-        """Return one whose floats are no halves; raises DelegateError."""
+        """Return a float32 executor; raises DelegateError."""
 
     def resized_executor(self, partition: Partition) -> AnyExecutor:
         """As `executor`, at new shapes."""
 
     def mixed(self, partition: Partition) -> MixedPartition:
-        """Return the parts of one that does not fit as a whole; raises as `resized_executor`."""
+        """Return a partition split in parts if it does not fit; raises as `resized_executor`."""
 
     def on_tflite(self, partition: Partition, why: NotRestarted) -> MixedPartition:
-        """Return one on TFLite's kernels, as the device is no more; raises NotRestarted."""
+        """Return one on TFLite's kernels, as the device is lost; raises NotRestarted."""
 
     def report(self, partition: Partition, left: Mapping[int, str]) -> None:
-        """Renew the verdicts of a partition; `left`: nodes on TFLite's kernels, and why."""
+        """Update the verdicts of a partition; `left`: nodes on TFLite's kernels, and why."""
 
     def repartition(self, partition: Partition, shapes: Shapes) -> Partition:
         """Return the same nodes at other shapes."""
 
 
 class PartitionKernel:
-    """A partition in TFLite's hands. Threads may close it at any time."""
+    """A partition as a TFLite kernel. Other threads may close it at any time."""
 
     def __init__(
         self,
@@ -77,28 +77,28 @@ class PartitionKernel:
         executor: AnyExecutor | None,
         lock: threading.RLock | None = None,
     ) -> None:
-        """`lock`: of the kernels of which one runs at a time; None: it runs beside others."""
+        """`lock`: shared by kernels that must not run concurrently; None: a lock of its own."""
         self._claim, self._partition = claim, partition
         self._runner: AnyExecutor | MixedPartition | None = executor
         self._is_closed = False
-        # One that a thread may take again: a signal's handler may close what its thread runs.
+        # Reentrant: a signal handler may close what its thread is running.
         self._lock = lock or threading.RLock()
         self._keeps = lock is not None
         self._is_busy = False
         self._run_method: RunMethod | None = None
-        self._rows: list[Any] = []  # by runs of this way
+        self._rows: list[Any] = []  # records of runs by `_way`
         self._requirements = _requirements_of(executor)
         self._tensors = claim.tensors
         self._watch = self._new_watch()
 
     @property
     def inputs(self) -> Sequence[int]:
-        """Those at the present shapes, and behind them all that a run that fails may spoil."""
+        """The inputs at the present shapes, then all tensors that a failed run may corrupt."""
         return [*self._tensors.tflite_indices(self._partition.inputs), *self._tensors.indices]
 
     @property
     def outputs(self) -> Sequence[int]:
-        """Those at the present shapes."""
+        """The outputs at the present shapes."""
         return self._tensors.tflite_indices(self._partition.outputs)
 
     def _new_watch(self) -> RangeWatch[AnyExecutor]:
@@ -107,7 +107,7 @@ class PartitionKernel:
         return RangeWatch(make)
 
     def prepare(self, shapes: Shapes) -> Shapes:
-        """Compile again where shapes or values have changed; return the outputs' shapes."""
+        """Recompile if shapes or values have changed; return the outputs' shapes."""
         current = self._claim.repartition(self._partition, shapes)
         same = share_plan(current, self._partition)
         with self._opened():
@@ -116,9 +116,9 @@ class PartitionKernel:
         return {t.index: t.shape for t in self._partition.outputs if not t.state_name}
 
     def _renew(self, partition: Partition, are_same: bool) -> None:
-        """Make what runs it; the one before is closed, and what both have of constants stays.
+        """Replace the executor; the old one is closed, and common constants stay on the device.
 
-        `are_same`: its shapes are those that the nodes were judged at, or that it has had.
+        `are_same`: the shapes are those of the verdicts, or were used before.
         """
         claim, old = self._claim, self._runner
         self._runner, self._partition = None, partition
@@ -132,7 +132,7 @@ class PartitionKernel:
             try:
                 self._runner = (claim.executor if are_same else claim.resized_executor)(partition)
             except REFUSALS:
-                kept.close()  # perhaps there was no room beside them
+                kept.close()  # memory may not suffice for both
                 self._runner = claim.mixed(partition)
         runner = self._runner
         claim.report(partition, runner.on_tflite if isinstance(runner, MixedPartition) else {})
@@ -144,7 +144,7 @@ class PartitionKernel:
             self._begin()
             try:
                 made = self._runner
-                if made is None:  # TFLite does not run what it could not prepare
+                if made is None:  # TFLite does not run what it failed to prepare
                     raise DeviceError("the delegate was closed")
                 if self._tensors.indices:
                     self._run_with_variables(made, inputs, outputs)
@@ -171,7 +171,7 @@ class PartitionKernel:
             outputs = checks.with_watched(outputs)
         if self._run_method is None:
             executor.run(inputs, outputs)
-            if executor is self._runner:  # and no part of a mixed one
+            if executor is self._runner:  # not a part of a mixed partition
                 executor = self._in_range(executor, inputs, outputs)
         else:
             self._rows += self._run_method(executor, inputs, outputs)
@@ -180,7 +180,7 @@ class PartitionKernel:
                 checks.require_outputs(outputs)
 
     def _in_range(self, executor: AnyExecutor, inputs: Arrays, outputs: Arrays) -> AnyExecutor:
-        """Return what runs from here on: in float32 where halves held too little of this run."""
+        """Return the executor for later runs: the float32 one if this run overflowed fp16."""
         after = self._watch.checked(executor, inputs, outputs)
         if after is not executor:
             self._runner, self._requirements = after, _requirements_of(after)
@@ -194,32 +194,32 @@ class PartitionKernel:
         self._tensors.require(memory)
         try:
             self._run(made, own, outputs)
-        except BaseException as error:  # Ctrl-C, too
+        except BaseException as error:  # including Ctrl-C
             self._tensors.lose(memory, str(error) or type(error).__name__)
             raise
 
     def run_as(self, way: RunMethod | None) -> list[Any]:
-        """Run this way from here on, None: as usual; return what runs of the way before told."""
+        """Run this way from now on, None: as usual; return the records of earlier runs."""
         told, self._rows = self._rows, []
         self._run_method = way
         return told
 
     def by_nodes(self, executor: AnyExecutor, inputs: Arrays, outputs: Arrays) -> list[StepRun]:
-        """Run a node at a time."""
+        """Run node by node."""
         rows = executor.inspector().run(inputs, outputs, self._partition.computed)
         return by_node(rows, self._partition.inlined)
 
     def by_parts(
         self, executor: AnyExecutor, inputs: Arrays, outputs: Arrays
     ) -> list[PartitionRun]:
-        """Run once, each part with its time."""
+        """Run once, with the time of each phase."""
         called = time.perf_counter_ns()
         made = executor.inspector().run_timed(inputs, outputs, called)
         launches = tuple(of_tflite(each, self._partition.inlined) for each in made.launches)
         return [replace(made, returned=time.perf_counter_ns(), launches=launches)]
 
     def isolated(self, values: Values) -> list[StepRun]:
-        """Run a node at a time, each on these values of what it reads.
+        """Run node by node, each on these input values.
 
         Raises:
             DelegateError: `values` lacks an input of the partition, or the run fails.
@@ -244,7 +244,7 @@ class PartitionKernel:
         ]
 
     def plans(self) -> list[PartitionPlan]:
-        """Return what its executors execute."""
+        """Return the plans of its executors."""
         return [executor.plan for executor in self._executors()]
 
     def profile(self) -> list[LaunchTime]:
@@ -260,7 +260,7 @@ class PartitionKernel:
         return [] if made is None else [made]
 
     def close(self) -> None:
-        """Wait for a run that is under way, then give the device memory back."""
+        """Wait for a run in progress, then free the device memory."""
         self._is_closed = True
         with self._lock:
             if not self._is_busy:
@@ -275,9 +275,9 @@ class PartitionKernel:
             finally:
                 self._end()
 
-    # NOTE: `invoke` calls these itself: networks of a few microseconds notice a generator.
+    # NOTE: `invoke` calls these itself: a generator costs measurable time in tiny networks.
     def _begin(self) -> None:
-        """Keep the memory until `_end`; raises DeviceError where it was given back."""
+        """Hold the memory until `_end`; raises DeviceError if it was freed."""
         if self._is_closed:
             raise DeviceError("the delegate was closed")
         self._is_busy = True

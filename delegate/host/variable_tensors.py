@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The variable tensors of one graph of an interpreter, whose bytes TFLite has.
+"""The variable tensors of one graph of an interpreter, stored by TFLite.
 
-TFLite begins them as it allocates, and resets them, and tells nobody: so what is in its memory
-counts, and a run leaves there what it made of it. The bytes that a run that failed may have left
-half made are marked, and are no values until TFLite or the caller has written over the mark.
+TFLite initialises them at allocation, and resets them, without notifying delegates: its memory is
+authoritative, and a run updates it. After a failed run the bytes are overwritten by a mark, and are
+invalid until TFLite or the caller has overwritten the mark.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ _MARK_BYTES = 16
 
 
 class VariableTensors:
-    """Those of one graph, at its present shapes.
+    """The variable tensors of one graph, at its present shapes.
 
     Attributes:
-        indices: of the tensors that nodes on the device touch, in TFLite's table.
+        indices: of those used by nodes on the device, in TFLite's table.
     """
 
     def __init__(self, graph: Graph, nodes: Collection[int]) -> None:
-        """`nodes`: those that run on the device."""
+        """`nodes`: those on the device."""
         touched = {t.state_name for n in graph.nodes if n.index in nodes for t in _variables(n)}
         own = [
             t for t in graph.tensors if t.state_name in touched and t.is_variable and t.index >= 0
@@ -40,23 +40,23 @@ class VariableTensors:
         self._index = {tensor.state_name: tensor.index for tensor in own}
         self.indices = tuple(self._index.values())
         self._marks = [_mark(tensor) for tensor in own]
-        self._lost: dict[int, str] = {}  # place in `indices` -> why its bytes are no values
+        self._lost: dict[int, str] = {}  # position in `indices` -> why the bytes are invalid
 
     def index(self, tensor: Tensor) -> int:
-        """Return where TFLite has a tensor's bytes; those of a variable in one place."""
+        """Return TFLite's index of a tensor; the same for all versions of a variable."""
         return self._index.get(tensor.state_name, tensor.index)
 
     def tflite_indices(self, tensors: Sequence[Tensor]) -> list[int]:
-        """Return where TFLite has a partition's inputs or outputs; of what is kept, variables."""
+        """Return TFLite's indices of inputs or outputs; of persistent ones, only variables."""
         return [self.index(t) for t in tensors if t.is_variable or not t.state_name]
 
     def split(self, inputs: Arrays) -> tuple[Arrays, Arrays]:
-        """Return a run's inputs without the bytes of the variables, which come last, and these."""
+        """Split a run's inputs into the ordinary ones and the variables, which come last."""
         count = len(inputs) - len(self.indices)
         return inputs[:count], inputs[count:]
 
     def require(self, memory: Arrays) -> None:
-        """Return if the bytes of all of them are values; raises DeviceError."""
+        """Check that all of them are valid; raises DeviceError."""
         for place, why in [*self._lost.items()]:
             mark = self._marks[place]
             if np.array_equal(memory[place][: mark.size], mark):
@@ -66,7 +66,7 @@ class VariableTensors:
             del self._lost[place]
 
     def lose(self, memory: Arrays, why: str) -> None:
-        """Trust none of the bytes, until somebody has written others."""
+        """Mark all bytes as invalid, until they are overwritten."""
         for place, mark in enumerate(self._marks):
             if mark.size:
                 memory[place][: mark.size] = mark
@@ -76,9 +76,9 @@ class VariableTensors:
 def apart(
     graph: Graph, groups: Sequence[Partition], nodes: Collection[int]
 ) -> tuple[list[int], str] | None:
-    """Return nodes on the device that cannot be there because of a variable tensor, and why.
+    """Return nodes that cannot be on the device because of a variable tensor, and why.
 
-    `nodes`: those on the device, in these groups. None: all can.
+    `nodes`: those on the device, in these partitions. None: all can.
     """
     touching: dict[str, list[Node]] = {}
     for node in graph.nodes:
@@ -99,7 +99,7 @@ def apart(
 
 
 def _variables(node: Node) -> list[Tensor]:
-    """Return the kept variable tensors that a node touches."""
+    """Return the persistent variable tensors that a node uses."""
     both = (*node.inputs, *node.outputs)
     return [t for t in both if t is not None and t.is_variable and t.state_name]
 

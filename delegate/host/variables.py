@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The resource variables of interpreters: on the device, all of an interpreter's or none.
+"""Resource variables of interpreters: on the device for all graphs of an interpreter, or none.
 
-They outlive what is built for a graph: TFLite builds all anew where an input is resized, and the
-graphs of several signatures share them. So they belong to the interpreter. TFLite tells delegates
-of graphs alone, by addresses that come again, so the interpreter gets a mark.
+They outlive what is built for a graph: TFLite rebuilds everything when an input is resized, and the
+graphs of several signatures share them. So they belong to the interpreter. As TFLite passes only
+graphs to delegates, at reused addresses, the interpreter is marked.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ _Claim = TypeVar("_Claim")
 
 
 def out_of_order(graph: Graph, groups: Sequence[Partition]) -> Iterator[tuple[str, str]]:
-    """Yield each kept value that TFLite would read or write out of order, and which it would do.
+    """Yield each variable that TFLite would access out of order, and how.
 
-    It groups nodes by what they read, and sees no order in what is kept.
+    It partitions nodes by data flow, without regard to variables.
     """
     places = {tensor: node.index for node in graph.nodes for tensor in node.outputs}
-    now: dict[str, int] = {}  # the node that made what a variable is, before each group
+    now: dict[str, int] = {}  # by variable: the last writer before each partition
     for group in groups:
         for tensor in group.inputs:
             if tensor.state_name and places.get(tensor, -1) != now.get(tensor.state_name, -1):
@@ -48,25 +48,25 @@ class VariablesOnCpu(Exception):
 
 
 class Variables:
-    """Those of one interpreter.
+    """The resource variables of one interpreter.
 
     Attributes:
-        are_on_device: whether the device has them; None: no graph was judged yet.
-        users: what was judged with them, weakly.
-        lock: of all runs: their executors share an arena.
+        are_on_device: whether the device stores them; None: no graph was judged yet.
+        users: weak references to claims that use them.
+        lock: serialises runs, whose executors share an arena.
     """
 
     def __init__(self) -> None:
         self.are_on_device: bool | None = None
         self.users: weakref.WeakSet[Any] = weakref.WeakSet()
-        # One that a thread may take again: a signal's handler may close what its thread runs.
+        # Reentrant: a signal handler may close what its thread is running.
         self.lock = threading.RLock()
         self._state: AnyState | None = None
 
     def state(self, engine: Engine, graph: Graph, partition: Partition) -> AnyState | None:
-        """Return what keeps a partition's variables, which begin now if they have not yet.
+        """Return the storage of a partition's variables, created on first use.
 
-        None: it touches none. Raises: DeviceError: no room.
+        None: it uses none. Raises: DeviceError: out of memory.
         """
         ends = (*partition.inputs, *partition.outputs)
         kept = [tensor for tensor in ends if tensor.state_name and not tensor.is_variable]
@@ -78,10 +78,10 @@ class Variables:
         return self._state
 
     def require(self, graph: Graph, groups: Sequence[Partition], taken: Sequence[Verdict]) -> None:
-        """Return if these groups may run with the variables on the device.
+        """Check that these partitions may run with the variables on the device.
 
         Raises:
-            VariablesOnCpu: a node that touches one is on the CPU, or the order would differ.
+            VariablesOnCpu: a node that uses one is on the CPU, or the order would differ.
         """
         for verdict in taken:
             if verdict.op in OPS and verdict.reason is not None:
@@ -95,12 +95,12 @@ class Variables:
                 raise VariablesOnCpu(why)
 
     def optional_groups(self, groups: Sequence[Partition]) -> list[Partition]:
-        """Return the groups that options may leave to the CPU though the variables are here."""
+        """Return the partitions that options may exclude although the variables are here."""
         bound = OPS if self.are_on_device else ()
         return [each for each in groups if all(node.op not in bound for node in each.nodes)]
 
     def close(self) -> None:
-        """Give the device's memory back."""
+        """Free the device memory."""
         if self._state is not None:
             self._state.close()
 
@@ -120,10 +120,10 @@ class Interpreters:
         resources: Callable[[], Resources],
         judge: Callable[[Graph, Variables | None], _Claim],
     ) -> _Claim:
-        """Return what `judge` makes of a graph with its variables kept, or else left to the CPU.
+        """Return `judge(graph)` with persistent variables, or else with them left to the CPU.
 
         Raises:
-            DelegateError: they cannot be here, and those of the interpreter's other graphs are.
+            DelegateError: they cannot be on the device, but those of its other graphs are.
         """
         if not touches(graph):
             return judge(graph, None)
@@ -150,24 +150,24 @@ class Interpreters:
         return claim
 
     def close(self) -> None:
-        """Give the device's memory back."""
+        """Free the device memory."""
         for address in [*self._variables]:
             self._drop(address)
 
     def _of(self, context: int) -> Variables:
-        """Return those of the interpreter of a TfLiteContext.
+        """Return the variables of a TfLiteContext's interpreter.
 
         Raises:
-            VariablesOnCpu: it has another one's mark. DelegateError: its variables were given up.
+            VariablesOnCpu: another delegate marked it. DelegateError: the variables were dropped.
         """
         address = self._marks.of(context)
         if address in self._dropped:
-            raise DelegateError("the interpreter's resource variables were given up")
+            raise DelegateError("the interpreter's resource variables were dropped")
         if address not in self._marks.own:
             raise VariablesOnCpu("another delegate has marked the interpreter")
         if address not in self._variables:
-            # What nobody uses is of interpreters that are gone: a graph that is built anew finds
-            # its interpreter's mark. The last one's kernels are still held, by the delegate.
+            # Variables without users belong to deleted interpreters: a rebuilt graph finds its
+            # interpreter's mark. The last one's kernels are still held, by the delegate.
             for each in [a for a, variables in self._variables.items() if not variables.users]:
                 self._drop(each)
             self._variables[address] = Variables()

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Model: a whole graph without TFLite, on one device or several."""
+"""Model: runs whole graphs without TFLite, on one device or several."""

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""class Model: a whole .tflite graph without TFLite, many pictures at once, on some devices.
+"""class Model: a whole .tflite graph without TFLite, in batches, on one or several devices.
 
-There is no CPU to fall back to: a graph with a node that is not supported is refused.
+There is no CPU fallback: a graph with an unsupported node is rejected.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from delegate.model.run import Array, Run, checked_arrays, details_of
 from delegate.options import Options
 from delegate.run.device_list import DeviceInfo, several_devices
 
-# Options that mean nothing to a Model.
+# Options that do not apply to a Model.
 _OF_DELEGATES = frozenset(
     ("exclude_ops", "min_nodes_per_partition", "max_delegated_partitions", "profiling")
 )
@@ -39,26 +39,26 @@ _log = logging.getLogger("delegate")
 
 
 class Model:
-    """A .tflite model for batches of pictures, bit-equal to TFLite's reference kernels.
+    """A .tflite model for batches of pictures, bit-identical to TFLite's reference kernels.
 
-    A batch is the model run for each of its pictures: where a tensor's first dimension is 1, it
-    becomes the batch; other tensors get the batch as a dimension before their own.
+    A batch runs the model for each picture: a first tensor dimension of 1 becomes the batch;
+    other tensors get the batch as an additional first dimension.
 
-    With several devices each takes the next batch when it is free, and the outputs come in the
-    order of the inputs. A device that fails, or never answers, leaves its pictures to the others:
-    a warning of the logger `delegate` names it. When the last one has failed, that is an error.
+    With several devices, each takes the next batch when it is free, and outputs are returned in
+    the order of the inputs. If a device fails or hangs, the others take over its pictures, with a
+    warning from the logger `delegate`. If the last one fails, that is an error.
 
     Attributes:
-        batch: pictures at once, on each device; device: what the device says of itself.
-        input_details, output_details: a TensorDetails each.
+        batch: batch size on each device; device: what the device reports about itself.
+        input_details, output_details: TensorDetails of each.
     Raises:
-        Unsupported: a node does not run on OpenCL; names it, its op and the reason.
-        ModelError: the model cannot be read. OSError: nor can its file.
+        Unsupported: a node is not supported; the message names it, its op and the reason.
+        ModelError: the model cannot be read. OSError: the file cannot be read.
         SignatureError: it has no such signature.
         NoDeviceError: no device, none that matches `device`, or none that passes its self-test.
         DeviceError: the batch does not fit into the device's memory.
-        ProfileError: the device profile is unknown or wrong.
-        ValueError: `carry` or `shapes` names what the graph has not, or what differs.
+        ProfileError: the device profile is unknown or invalid.
+        ValueError: `carry` or `shapes` names a tensor that does not exist or does not match.
     """
 
     def __init__(
@@ -72,18 +72,17 @@ class Model:
         share_device_with: Model | None = None,
         **keywords: Any,
     ) -> None:
-        """Read the model, open a device or several, build and upload everything.
+        """Read the model, open one or several devices, build and upload everything.
 
-        `model`: a file's path or content, or the Graph that was read of it. `device`: "all" means
-        every device, "all WORDS" each that the words match, and "0,WORDS" each that one of the
-        parts matches. `carry`: output -> input, each by name or index: the output stays on the
-        device, and is the input of the next run. `signature`: which of a file's graphs runs, by its
-        name; None: the first. `shapes`: of inputs, by name or index, whose sizes the file leaves
-        open; without them they are 1. `share_device_with`: a model with the same options for
-        another batch, whose device, or with `isolate` child process, this one uses; it is closed
-        last. `keywords`: the other fields of Options, but those that say what stays on the CPU, and
-        `profiling`.
-        Where TFLite's runtimes round differently, the arithmetic is that of the one installed.
+        `model`: a file's path or content, or a parsed Graph. `device`: "all" selects every device,
+        "all WORDS" each that matches the words, and "0,WORDS" each that matches one of the parts.
+        `carry`: output -> input, by name or index: the output stays on the device, and is the input
+        of the next run. `signature`: the graph of the file to run, by name; None: the first.
+        `shapes`: of inputs with dynamic sizes, by name or index; by default these are 1.
+        `share_device_with`: a model with the same options for another batch, whose device, or with
+        `isolate` child process, is used; close that model last. `keywords`: the other fields of
+        Options, except those about the CPU, and `profiling`.
+        Where TFLite's runtimes round differently, the installed one is matched.
         """
         if batch < 1:
             raise ValueError(f"a batch of {batch}: at least one picture must be run")
@@ -103,12 +102,12 @@ class Model:
                     "what a run keeps for the next is on one device: name a single one"
                 )
             self._on = MultiDevice(_opened(several, graph, options, batch))
-            # Its threads would keep the devices' memory.
+            # Its threads would keep the devices' memory alive.
             weakref.finalize(self, self._on.close, wait=False).atexit = False
         else:
             on = share_device_with._on if share_device_with else None
             self._on = OneDevice(graph, options, batch, on if isinstance(on, OneDevice) else None)
-        if batch > 1 and (left := self.tuning_left):  # what is known of one picture is no help
+        if batch > 1 and (left := self.tuning_left):  # single-picture choices do not apply
             _log.warning(
                 "a batch of %d runs with %d choices of kernels that were not measured: "
                 "'tflite-opencl tune MODEL --batch %d' measures them, and so does tune=\"full\"",
@@ -117,31 +116,31 @@ class Model:
         self.batch = batch
         self.input_details = tuple(details_of(tensor, batch) for tensor in graph.inputs)
         self.output_details = tuple(details_of(tensor, batch) for tensor in graph.outputs)
-        self._given: set[int] = set()  # addresses of what empty_input gave and somebody holds
+        self._given: set[int] = set()  # addresses of live arrays from empty_input
 
     @property
     def device(self) -> DeviceInfo:
-        """What the device says of itself; of several, the first that was opened."""
+        """What the device reports about itself; of several, the first that was opened."""
         if isinstance(self._on, MultiDevice):
             return self._on.portions[0].device
         return self._on.device
 
     @property
     def portions(self) -> tuple[Portion, ...]:
-        """What each of several devices did until now, those that failed included; () of one."""
+        """Statistics of each of several devices, including failed ones; () with one device."""
         return self._on.portions if isinstance(self._on, MultiDevice) else ()
 
     @property
     def tuning_left(self) -> int:
-        """Count the choices that were not measured."""
+        """The number of choices that were not measured."""
         return self._on.tuning_left
 
     def run(self, inputs: Array | Sequence[Array]) -> list[Array]:
-        """Return the outputs, an array each.
+        """Return the outputs as a list of arrays.
 
         Shapes:
-            (n, ...) -> (n, ...) with n up to the batch, or with several devices any n; several
-            inputs as a list of arrays
+            (n, ...) -> (n, ...) with n up to the batch size, or any n with several devices;
+            several inputs as a list of arrays
         Raises:
             ValueError: a wrong number of arrays, dtype or shape. DeviceError: the run failed, with
                 several devices on the last of them.
@@ -161,11 +160,11 @@ class Model:
         return [np.concatenate(parts) for parts in zip(*outputs, strict=True)]
 
     def run_async(self, inputs: Array | Sequence[Array]) -> Run:
-        """Start a run and return before it ends; `result()` of what is returned gives its outputs.
+        """Start a run without waiting; `result()` of the returned Run gives its outputs.
 
-        Two runs a device may be under way, or four where its memory is not the host's and has room.
-        With several devices one more a device may wait. Another call waits until one has ended.
-        Arrays of `empty_input` may be filled again after `result()`, all others at once: they are
+        Up to two runs per device may be in flight, or four if it has its own memory with enough
+        space. With several devices one more per device may be queued. Further calls block.
+        Arrays of `empty_input` may be refilled after `result()`, all others at once, as they are
         copied.
 
         Shapes: (n, ...) -> (n, ...) with n up to the batch. Raises: as `run`.
@@ -179,7 +178,7 @@ class Model:
     def run_on_each(self, inputs: Array | Sequence[Array]) -> list[tuple[DeviceInfo, list[Array]]]:
         """Run the same pictures on each device, one after the other; return the outputs of each.
 
-        A device that fails is left out, as in `run`. Shapes, Raises: as `run_async`.
+        A failing device is dropped, as in `run`. Shapes, Raises: as `run_async`.
         """
         arrays, count = self._checked(inputs)
         if isinstance(self._on, MultiDevice):
@@ -187,14 +186,14 @@ class Model:
         return [(self.device, self._on.run(arrays, count, self._are_given(arrays)))]
 
     def leave_out(self, device: DeviceInfo, why: str) -> None:
-        """Give one of several devices no more pictures, such as one that computes wrongly."""
+        """Drop one of several devices, such as one with wrong results."""
         if isinstance(self._on, MultiDevice):
             self._on.leave_out(device, why)
 
     def empty_input(self) -> Array | list[Array]:
-        """Return memory for a whole batch that the device reads without another copy.
+        """Return memory for a whole batch that the device reads without an extra copy.
 
-        Its values are undefined. An array, or a list of them where the model has several inputs.
+        It is uninitialised. An array, or a list of arrays if the model has several inputs.
         """
         arrays = []
         for details in self.input_details:
@@ -205,16 +204,16 @@ class Model:
         return arrays[0] if len(arrays) == 1 else arrays
 
     def state(self) -> dict[str, Array]:
-        """Return copies of what the last run kept for the next, by name: the carried input's.
+        """Return copies of the persistent tensors, by name: those of the carried inputs.
 
-        Shapes: (batch, *the tensor's). Raises: DelegateError: nothing is kept. DeviceError: a run
-        failed, so that it is lost, or this was closed.
+        Shapes: (batch, *the tensor's). Raises: DelegateError: there are none. DeviceError: a run
+        failed, so that they are lost, or this was closed.
         """
         with self._at_rest() as state:
             return state.values()
 
     def set_state(self, values: Mapping[str, Array]) -> None:
-        """Let the next run find these, as `state` returned them; what is left out stays.
+        """Replace persistent tensors, as returned by `state`; those not named are unchanged.
 
         Raises: ValueError: another name, shape or type. Else as `state`.
         """
@@ -222,22 +221,22 @@ class Model:
             state.put(values)
 
     def reset(self) -> None:
-        """Let the next run find what the first one found; also after one that failed.
+        """Reset the persistent tensors to their initial values, also after a failed run.
 
-        As TFLite's variables: an int8 value begins with its zero point, others with zero bytes.
+        Like TFLite's variables: int8 tensors to their zero point, others to zero bytes.
 
-        Raises: DelegateError: nothing is kept. DeviceError.
+        Raises: DelegateError: there are none. DeviceError.
         """
         with self._at_rest() as state:
             state.reset()
 
     def _at_rest(self) -> AbstractContextManager[AnyState]:
         if isinstance(self._on, MultiDevice):
-            raise DelegateError("a model on several devices keeps nothing over runs")
+            raise DelegateError("a model on several devices has no persistent tensors")
         return self._on.at_rest()
 
     def close(self) -> None:
-        """Wait for what runs, then give the device's memory back; a second call does nothing."""
+        """Wait for running work, then free the device memory; a second call does nothing."""
         self._on.close()
 
     def __enter__(self) -> Model:
@@ -247,7 +246,7 @@ class Model:
         self.close()
 
     def _checked(self, inputs: Array | Sequence[Array]) -> tuple[list[Array], int]:
-        """Return the arrays of a run, and how many pictures they are; raises ValueError."""
+        """Return the arrays of a run, and their number of pictures; raises ValueError."""
         arrays, count = checked_arrays(inputs, self.input_details, self.batch)
         if self._is_kept:
             count = count if arrays else self.batch
@@ -263,9 +262,9 @@ class Model:
 def _opened(
     devices: Sequence[DeviceInfo], graph: Graph, options: Options, batch: int
 ) -> list[OneDevice]:
-    """Return the graph on each device that can run it, with a warning for each that cannot.
+    """Return the graph on each device that can run it; warn about each that cannot.
 
-    Raises: what the first device raises, where none can run it.
+    Raises: the first device's error, if none can run it.
     """
     failures: list[tuple[DeviceInfo, DelegateError]] = []
     opened = []
@@ -276,11 +275,11 @@ def _opened(
                     opened.append(OneDevice(graph, replace(options, device=info.index), batch))
                 undo.callback(opened[-1].close)
             except (ModelError, ProfileError):
-                raise  # no device is better
+                raise  # it would fail on every device
             except DelegateError as error:
                 failures.append((info, error))
         if not opened:
-            # What the first device that passes its self-test raises, if there is one.
+            # Raise the error of the first device that passes its self-test, if any.
             for _, failure in failures:
                 if not isinstance(failure, NoDeviceError):
                     raise failure
@@ -288,10 +287,10 @@ def _opened(
             raise NoDeviceError("no OpenCL device works: " + "; ".join(reasons))
         undo.pop_all()
     for info, failure in failures:
-        if not isinstance(failure, NoDeviceError):  # which was said of it
+        if not isinstance(failure, NoDeviceError):  # already logged
             _log.warning("device %d (%s) is left out: %s", info.index, info.name, failure)
     return opened
 
 
 def _address(array: Array) -> int:
-    return int(array.__array_interface__["data"][0])  # array.ctypes takes four times as long
+    return int(array.__array_interface__["data"][0])  # four times as fast as array.ctypes

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs on several devices: each takes the next one unless another is likely to end it sooner.
+"""Scheduling on several devices: each takes the next run unless another would finish it sooner.
 
-Each device has a thread: Python's lock is free while a driver copies or is waited for. A device has
-two runs or more: while it computes one, the input of another goes up. What a device that fails, or
-never answers, has begun waits again, and the others take it.
+Each device has a thread: drivers release Python's lock while they copy or wait. A device has two
+runs or more in flight: while it computes one, the next input is uploaded. Runs of a device that
+fails or hangs are queued again for the others.
 
-Ctrl-C may end the caller's thread at each line, so callers change one container at a time, and what
-they hold is a lock of C alone. Whoever waits looks again after a moment.
+Ctrl-C may interrupt the caller's thread at any line, so callers change one container at a time, and
+hold only locks implemented in C. Waiting threads wake up periodically.
 """
 
 from __future__ import annotations
@@ -24,53 +24,53 @@ from delegate.model.one_device import OneDevice
 from delegate.model.run import LOOK_SECONDS, Array, Run, Signal, TensorDetails, outcome_of
 from delegate.run.device_list import DeviceInfo
 
-_HANGS = 10.0  # a device that has a run for so many times what another one needs
-HANG_SECONDS = 60.0  # at least; as long as a child process has for a kernel
+_HANGS = 10.0  # a device hangs when a run takes this many times as long as on another one
+HANG_SECONDS = 60.0  # but at least this; as for a kernel in a child process
 _log = logging.getLogger("delegate")
 
 
 @dataclass(frozen=True, slots=True)
 class Portion:
-    """What one of a Model's devices did."""
+    """Statistics of one of a Model's devices."""
 
     device: DeviceInfo
-    pictures: int  # whose outputs are this device's
-    seconds: float  # in which it had something to do
-    failure: str = ""  # why it gets no more; "" = it does
+    pictures: int  # completed by this device
+    seconds: float  # busy time
+    failure: str = ""  # why it was dropped; "" = it was not
 
 
 @dataclass(slots=True, eq=False)
 class DeviceWorker:
-    """A device and what it does."""
+    """A device and its runs."""
 
     runner: OneDevice
     clock: Callable[[], float] = time.monotonic
-    running: deque[Run] = field(default_factory=deque)  # its thread alone changes it
+    running: deque[Run] = field(default_factory=deque)  # modified only by its thread
     wakeup: Signal = field(default_factory=Signal)  # for its thread
-    since: float = 0.0  # when it was free for the first of them
-    pace: float = 0.0  # seconds of its last run; 0: it has ended none
+    since: float = 0.0  # when it could start the first of them
+    pace: float = 0.0  # seconds of its last run; 0: none completed
     pictures: int = 0
     seconds: float = 0.0
     failure: str = ""
     hangs: bool = False
-    is_finished: bool = False  # its thread has done all that it will
+    is_finished: bool = False  # its thread has exited
     thread: threading.Thread | None = None
 
     @property
     def has_capacity(self) -> bool:
-        """Whether it can begin one more; before its pace is known it has a single one."""
+        """Whether it can start another run; a single one before its pace is known."""
         return len(self.running) < (self.runner.slots if self.pace else 1)
 
     @property
     def next_seconds(self) -> float:
-        """In about how many seconds it would end one more; one that hangs ever later."""
+        """Estimated seconds until it would finish another run; grows while it hangs."""
         late = self.clock() - self.since - self.pace if self.running else 0.0
         return (len(self.running) + 1) * self.pace + max(late, 0.0)
 
     def should_take(self, others: Sequence[DeviceWorker]) -> bool:
-        """Whether it takes one more: none of the others is likely to end it sooner.
+        """Whether it takes another run: no other device is expected to finish it sooner.
 
-        What has nothing to do leaves it to those alone that can begin it now.
+        An idle device yields only to those that can start it now.
         """
         if not self.has_capacity or not self.pace:
             return not self.running
@@ -79,16 +79,16 @@ class DeviceWorker:
 
 
 class MultiDevice:
-    """Several devices that are ready to run the same graph."""
+    """Several devices with the same graph."""
 
     def __init__(
         self, runners: Sequence[OneDevice], clock: Callable[[], float] = time.monotonic
     ) -> None:
-        """`clock`: gives seconds."""
+        """`clock`: returns seconds."""
         self._clock = clock
         self._workers = [DeviceWorker(runner, clock) for runner in runners]
-        self._waiting: deque[Run] = deque()  # one a device; what comes back has no limit
-        self._assignment_lock = threading.Lock()  # of the devices' threads: from waiting to begun
+        self._waiting: deque[Run] = deque()  # at most one per device, plus returned ones
+        self._assignment_lock = threading.Lock()  # between device threads: from waiting to running
         self._capacity = Signal()
         self._is_closing = False
         self._error: Exception | None = None  # of the last device
@@ -98,7 +98,7 @@ class MultiDevice:
 
     @property
     def portions(self) -> tuple[Portion, ...]:
-        """What each device did, those that failed included."""
+        """Statistics of each device, including failed ones."""
         return tuple(
             Portion(each.runner.device, each.pictures, each.seconds, each.failure)
             for each in self._workers
@@ -106,13 +106,13 @@ class MultiDevice:
 
     @property
     def tuning_left(self) -> int:
-        """Count the choices that were not measured."""
+        """The number of choices that were not measured."""
         return sum(worker.runner.tuning_left for worker in self._workers)
 
     def start(self, arrays: Sequence[Array], count: int, is_given: bool = False) -> Run:
-        """Let a device run up to a batch; wait before that while as many wait as there are devices.
+        """Queue a run of up to a batch; blocks while as many are queued as there are devices.
 
-        The arrays stay as they are until the end. `is_given`: they are of `empty_input`.
+        The arrays must not change until it ends. `is_given`: they are from `empty_input`.
         Raises: DeviceError: the last device failed, or this was closed.
         """
         process.require_own()
@@ -121,7 +121,7 @@ class MultiDevice:
             if len(self._waiting) < len(left):
                 self._waiting.append(run)
                 self._wake_all()
-                self._capacity.notify()  # to the next thread that waits
+                self._capacity.notify()  # wake up the next waiting thread
                 self._check_workers()
                 return run
             self._capacity.wait()
@@ -137,7 +137,7 @@ class MultiDevice:
             try:
                 outputs.append((worker.runner.device, worker.runner.run(arrays, count)))
             except DelegateError as error:
-                if isinstance(error, InvalidValue):  # on any device
+                if isinstance(error, InvalidValue):  # independent of the device
                     raise
                 self._drop(worker, error)
             else:
@@ -147,26 +147,26 @@ class MultiDevice:
         return outputs
 
     def empty_input(self, details: TensorDetails) -> Array:
-        """Return memory for a batch that a device reads without another copy; raises as `start`."""
+        """Return memory for a batch that a device reads without a copy; raises as `start`."""
         for worker in self._working():
             return worker.runner.empty_input(details)
         raise self._reason()
 
     def leave_out(self, device: DeviceInfo, why: str) -> None:
-        """Give a device no more; what it has goes to the others."""
+        """Drop a device; its runs go to the others."""
         for worker in self._working():
             if worker.runner.device == device:
                 self._drop(worker, DeviceError(why))
 
     def close(self, wait: bool = True) -> None:
-        """Let the devices end what was begun and give their memory back; a second call waits, too.
+        """Let the devices finish their runs and free their memory; a second call waits, too.
 
-        `wait`: for that. A device that hangs is left alone.
+        `wait`: block until then. A hanging device is abandoned.
         """
         try:
             process.require_own()
         except DeviceError:
-            return  # a forked process has no such threads
+            return  # a forked process does not have the threads
         self._is_closing = True
         self._wake_all()
         for worker in self._workers if wait else ():
@@ -176,17 +176,17 @@ class MultiDevice:
                 self._check_workers()
 
     def _await_end(self, run: Run) -> None:
-        """Wait a moment for the end of a run, and see to it that it comes."""
+        """Wait a moment for the end of a run, and make sure that it comes."""
         process.require_own()
         self._check_workers()
         if not run.is_done:
             run.ended.wait()
 
-    # What follows runs in the devices' threads, too.
+    # The methods below also run in the devices' threads.
 
     def _work(self, worker: DeviceWorker) -> None:
-        """Run what comes until there will be no more, or until the device fails."""
-        under_way: deque[Run] = deque()  # the same on the device itself
+        """Execute runs until this is closed, or the device fails."""
+        under_way: deque[Run] = deque()  # runs on the device itself
         try:
             while not worker.failure:
                 if (run := self._next_run(worker)) is not None:
@@ -197,7 +197,7 @@ class MultiDevice:
                     break
                 else:
                     worker.wakeup.wait()
-        except Exception as error:  # whatever it is, the other devices may do better
+        except Exception as error:  # whatever it is, another device may succeed
             self._drop(worker, error)
         under_way.clear()
         worker.is_finished = True
@@ -209,23 +209,23 @@ class MultiDevice:
             _log.debug("closing %s: %s", worker.runner.device.name, error)
 
     def _next_run(self, worker: DeviceWorker) -> Run | None:
-        """Return the run that a device begins now; None: there is none for it."""
+        """Return the run that a device starts now; None: none."""
         with self._assignment_lock:
             while self._waiting and worker.should_take(self._working()):
                 run = self._waiting.popleft()
                 self._capacity.notify()
-                if run.is_done:  # it was cancelled
+                if run.is_done:  # cancelled
                     continue
                 run.is_started = True
                 if not worker.running:
                     worker.since = self._clock()
                 worker.running.append(run)
-                self._wake_all()  # one that has less room lets others take more
+                self._wake_all()  # now that it is busier, others may take more
                 return run
         return None
 
     def _finish_run(self, worker: DeviceWorker, done: Run) -> None:
-        """Take what comes of a device's first run; `done`: the same on the device itself."""
+        """Complete a device's first run; `done`: its run on the device itself."""
         outcome = outcome_of(done)
         now = self._clock()
         if worker.failure:
@@ -252,7 +252,7 @@ class MultiDevice:
         return self._is_closing and all(run.is_done for runs in every for run in tuple(runs))
 
     def _drop(self, worker: DeviceWorker, error: Exception) -> None:
-        """Give a device no more; its thread, or who finds it hanging, gives back what it has."""
+        """Drop a device; its thread, or the one that detects the hang, returns its runs."""
         if worker.failure:
             return
         worker.failure = " ".join(str(error).split()) or type(error).__name__
@@ -267,12 +267,12 @@ class MultiDevice:
         self._wake_all()
 
     def _check_workers(self) -> None:
-        """See to it that every run comes to an end; again and again it is the same."""
+        """Make sure that every run can end; idempotent."""
         for worker in self._workers:
             self._lose_one_that_hangs(worker)
         at_work = [each for each in self._workers if not (each.is_finished or each.hangs)]
         for run in (run for each in self._workers for run in tuple(each.running)):
-            # What a device will not end waits for the others.
+            # Runs that a device cannot finish wait for the others.
             kept = any(run in runs for runs in (self._waiting, *(each.running for each in at_work)))
             if not (kept or run.is_done):
                 self._waiting.appendleft(run)
@@ -281,7 +281,7 @@ class MultiDevice:
             run.end(self._reason())
 
     def _lose_one_that_hangs(self, worker: DeviceWorker) -> None:
-        """Give a device up that has had a run for long; the only one is waited for."""
+        """Drop a device whose run takes too long, unless it is the only one."""
         paces = [each.pace for each in self._working() if each is not worker and each.pace]
         if worker.failure or not worker.running or not paces:
             return

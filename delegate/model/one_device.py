@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A whole graph on one device: what a Model runs on, or one of several that it spreads over."""
+"""A whole graph on one device: used by a Model directly, or by MultiDevice for each device."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ from delegate.run.range_watch import RangeWatch
 from delegate.run.requirements import requirements_of
 from delegate.target import Target
 
-# While one slot computes, the other's input goes up and its output comes down.
+# While one slot computes, another's input is uploaded and output downloaded.
 SLOTS = 2
-# Slots of a device with a memory of its own, while there is room: the kernels of two slots share
-# it, and where both end at once it would have nothing to do while both inputs go up.
+# Slots of a device with its own memory, if space permits: the kernels of two slots share the
+# device, and if both end at once it would idle while both inputs are uploaded.
 SLOTS_FAR = 4
 
 
@@ -41,17 +41,17 @@ class OneDevice:
     """A graph that is ready to run on a device.
 
     Attributes:
-        slots: runs that may be under way.
-        state: what is kept over runs; None: nothing is.
+        slots: maximum number of runs in flight.
+        state: the persistent tensors; None: there are none.
     Raises: as Model.
     """
 
     def __init__(
         self, graph: Graph, options: Options, batch: int, owner: OneDevice | None = None
     ) -> None:
-        """Open the device that the options mean, build and upload everything.
+        """Open the device that the options select, build and upload everything.
 
-        `owner`: has opened it, and is closed after this one; None: this one does.
+        `owner`: the instance whose device is used, and which is closed after this; None: open one.
         """
         self._engine: Engine = open_engine(options, owner._engine.device if owner else None)
         self._owns_device = owner is None
@@ -68,46 +68,46 @@ class OneDevice:
         self._make_in_fp32 = partial(self._fp32_executor, options, partition)
         self.slots = SLOTS_FAR if self._engine.device.is_far else SLOTS
         if self.state is not None:
-            self.slots = 1  # a run needs what the one before has kept
-        self._lock = threading.Lock()  # of the four: slots, and the three below
+            self.slots = 1  # a run depends on the previous one
+        self._lock = threading.Lock()  # guards `slots` and the three attributes below
         self._slots = [_Slot(executor, graph, batch, self._watch())]
         self._next = 0
         self._is_closed = False
 
     @property
     def device(self) -> DeviceInfo:
-        """What the device says of itself."""
+        """What the device reports about itself."""
         return self._engine.device.info
 
     @property
     def tuning_left(self) -> int:
-        """Count the choices that were not measured."""
+        """The number of choices that were not measured."""
         return self._engine.unmeasured
 
     def run(self, arrays: Sequence[Array], count: int, is_given: bool = False) -> list[Array]:
-        """Return the outputs; `is_given`: the arrays are of `empty_input`. Raises: DeviceError."""
+        """Return the outputs; `is_given`: arrays are from `empty_input`. Raises: DeviceError."""
         if count == self._batch and not is_given:
             return self._slot(0).run(arrays)
         return self._slot(0).start(arrays, count, is_given=True).result()
 
     def start(self, arrays: Sequence[Array], count: int, is_given: bool = False) -> Run:
-        """Start a run, when fewer than `slots` are under way; arguments, Raises: as `run`."""
+        """Start a run, with fewer than `slots` in flight; arguments, Raises: as `run`."""
         return self._next_slot().start(arrays, count, is_given)
 
     @contextlib.contextmanager
     def at_rest(self) -> Iterator[AnyState]:
-        """Return what is kept, between two runs; raises DelegateError where nothing is."""
+        """Yield the persistent tensors between two runs; raises DelegateError if there are none."""
         if self.state is None:
-            raise DelegateError("the model keeps nothing over runs: give it `carry`")
+            raise DelegateError("the model has no persistent tensors: give it `carry`")
         with self._slot(0).ended():
             yield self.state
 
     def empty_input(self, details: TensorDetails) -> Array:
-        """Return memory for a batch that the device reads without another copy."""
+        """Return memory for a batch that the device reads without an extra copy."""
         return self._slot(0).host_array(details.shape, details.dtype)
 
     def close(self) -> None:
-        """Wait for what runs, then give the device's memory back; a second call does nothing."""
+        """Wait for running work, then free the device memory; a second call does nothing."""
         with self._lock:
             self._is_closed = True
             slots, self._slots = self._slots, []
@@ -150,7 +150,7 @@ class OneDevice:
         return engine.executor(partition, target, self._batch)
 
     def _next_slot(self) -> _Slot:
-        """Return the slot whose run began before all others', or a new one while there is room."""
+        """Return the slot with the oldest run, or a new one while space permits."""
         with self._lock:
             number, self._next = self._next, (self._next + 1) % self.slots
         try:
@@ -173,14 +173,14 @@ class OneDevice:
 
 
 class _Slot:
-    """An executor, the memory that it copies from and to, and its last run."""
+    """An executor, its host memory, and its last run."""
 
     def __init__(
         self, executor: AnyExecutor, graph: Graph, batch: int, watch: RangeWatch[AnyExecutor]
     ) -> None:
         self.executor = executor
         self._watch = watch
-        # whose memory arrays may have
+        # kept alive, as arrays may use its memory
         self._fp16_executor: AnyExecutor | None = None
         self._graph = graph
         self._batch = batch
@@ -189,14 +189,14 @@ class _Slot:
         self._staged: dict[Tensor, Array] = {}
         self._requirements = requirements_of(executor.plan, executor.inputs, executor.outputs)
         places = {tensor: place for place, tensor in enumerate(graph.inputs)}
-        self._places = [places[tensor] for tensor in executor.inputs]  # in the graph's
+        self._places = [places[tensor] for tensor in executor.inputs]  # in the graph's order
         self._results = {
             tensor: self.host_array(batch_shape(tensor, batch), np.dtype(tensor.dtype))
             for tensor in executor.outputs
         }
 
     def run(self, arrays: Sequence[Array]) -> list[Array]:
-        """Return the outputs of a whole batch, by the device's best way for a run alone."""
+        """Return the outputs of a whole batch, by the fastest strategy for a single run."""
         with self._lock:
             self._finish_last()
             results = {tensor: np.empty_like(array) for tensor, array in self._results.items()}
@@ -208,9 +208,9 @@ class _Slot:
             return [results[tensor] for tensor in self._graph.outputs]
 
     def start(self, arrays: Sequence[Array], count: int, is_given: bool) -> Run:
-        """Submit a run of the first `count` pictures after the one before has ended.
+        """Submit a run of the first `count` pictures after the previous one has ended.
 
-        `is_given`: the arrays stay as they are until the end.
+        `is_given`: the arrays do not change until the end.
         """
         with self._lock:
             self._finish_last()
@@ -229,13 +229,13 @@ class _Slot:
             return run
 
     def host_array(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
-        """Return memory that is fast to copy from and to the device."""
+        """Return memory that the device copies from and to quickly."""
         size = math.prod(shape) * dtype.itemsize
         return self.executor.copy_strategy.host_array(size).view(dtype).reshape(shape)
 
     @contextlib.contextmanager
     def ended(self) -> Iterator[None]:
-        """End the last run, and begin none inside of the context."""
+        """End the last run, and block new ones in this context."""
         with self._lock:
             self._finish_last()
             yield
@@ -250,13 +250,13 @@ class _Slot:
                 self._fp16_executor.close()
 
     def _finish(self, run: Run) -> None:
-        """Wait for the end of a run, unless another one has begun, before which it ended."""
+        """Wait for the end of a run, unless it has ended because a later one began."""
         with self._lock:
             if run is self._last:
                 self._finish_last()
 
     def _finish_last(self) -> None:
-        """Wait for the end of the last run; the lock is held."""
+        """Wait for the end of the last run; requires the lock."""
         if (run := self._last) is not None:
             try:
                 self.executor.copy_strategy.wait()
@@ -270,7 +270,7 @@ class _Slot:
             self._last = None
 
     def _look(self, inputs: Sequence[Array], outputs: Sequence[Array], count: int = 0) -> None:
-        """Go on in float32 where the outputs say that halves hold too little."""
+        """Switch to float32 if the outputs show that fp16 overflowed."""
         after = self._watch.checked(self.executor, inputs, outputs, count)
         if after is not self.executor:
             self._fp16_executor, self.executor = self.executor, after
@@ -281,7 +281,7 @@ class _Slot:
             self._requirements.require_inputs(inputs, count)
 
     def _require(self, results: Mapping[Tensor, Array], count: int) -> None:
-        """Check what a run computed; the state is lost where that fails. Raises: InvalidValue."""
+        """Check computed values; the state is lost if they are invalid. Raises: InvalidValue."""
         if self._requirements is not None:
             with self.executor.guard():
                 found = [as_bytes(results[tensor]) for tensor in self.executor.outputs]
@@ -294,6 +294,6 @@ class _Slot:
         if tensor not in self._staged:
             shape = batch_shape(tensor, self._batch)
             self._staged[tensor] = self.host_array(shape, array.dtype)
-        # What follows the pictures given is of an earlier batch: its outputs are left out.
+        # The rest is from an earlier batch: its outputs are ignored.
         self._staged[tensor][: len(array)] = array
         return self._staged[tensor]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a Model is given and gives: its inputs, its outputs, and runs of pictures on devices."""
+"""Inputs, outputs and runs of a Model, independent of devices."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from delegate.guard.children import process
 from delegate.run.device_list import DeviceInfo
 
 Array = NDArray[Any]
-LOOK_SECONDS = 0.5  # whoever waits looks again after so long
+LOOK_SECONDS = 0.5  # interval at which waiting threads wake up
 
 
 @dataclass(frozen=True, slots=True)
 class TensorDetails:
-    """An input or output of a Model, under the names of TFLite's interpreter."""
+    """An input or output of a Model, with the names of TFLite's interpreter."""
 
     name: str
     index: int  # of the tensor in the file
     shape: tuple[int, ...]  # of a whole batch
     dtype: np.dtype[Any]
-    scale: float  # real = scale * (value - zero_point); 0.0: not quantised, or by channel
+    scale: float  # real = scale * (value - zero_point); 0.0: not quantised, or per channel
     zero_point: int
 
     @property
@@ -39,7 +39,7 @@ class TensorDetails:
 
 
 def details_of(tensor: Tensor, batch: int) -> TensorDetails:
-    """Return what is said of a tensor for a batch of so many pictures."""
+    """Return the details of a tensor for a batch size."""
     quantization = tensor.quantization
     scale, zero_point = 0.0, 0
     if quantization is not None and len(quantization.scale) == 1:
@@ -55,7 +55,7 @@ def details_of(tensor: Tensor, batch: int) -> TensorDetails:
 
 
 def batch_shape(tensor: Tensor, batch: int) -> tuple[int, ...]:
-    """Return the shape of a batch of pictures' values of a tensor."""
+    """Return the shape of a tensor for a batch."""
     own = tensor.shape[1:] if tensor.shape[:1] == (1,) else tensor.shape
     return (batch, *own)
 
@@ -63,9 +63,9 @@ def batch_shape(tensor: Tensor, batch: int) -> tuple[int, ...]:
 def checked_arrays(
     inputs: Array | Sequence[Array], wanted: Sequence[TensorDetails], most: int | None
 ) -> tuple[list[Array], int]:
-    """Return the arrays in one block each, and how many pictures they are.
+    """Return contiguous arrays, and their number of pictures.
 
-    A model without inputs is run for one. `most`: pictures that a call may give; None: any number.
+    A model without inputs runs for one. `most`: maximum number of pictures; None: no limit.
     Raises: ValueError: a wrong number of arrays, dtype or shape.
     """
     given = list(inputs) if isinstance(inputs, (list, tuple)) else [inputs]
@@ -99,10 +99,10 @@ def _shown(sizes: Sequence[object]) -> str:
 
 
 class Signal:
-    """Wakes a thread that waits, or the next one that will. Ctrl-C cannot break it.
+    """Wakes one waiting thread, or the next one to wait. Safe with Ctrl-C.
 
-    A lock of C alone is either taken or not when Ctrl-C comes. threading.Condition and what is made
-    of it, such as Event and Future, may keep theirs.
+    A lock implemented in C is either taken or not when Ctrl-C comes. threading.Condition, and Event
+    and Future, which are based on it, may leave theirs locked.
     """
 
     def __init__(self) -> None:
@@ -110,24 +110,24 @@ class Signal:
         self._lock.acquire()
 
     def notify(self) -> None:
-        """Let one thread go on."""
+        """Wake one thread."""
         if self._lock.locked():
-            with contextlib.suppress(RuntimeError):  # another thread gave it meanwhile
+            with contextlib.suppress(RuntimeError):  # another thread released it meanwhile
                 self._lock.release()
 
     def wait(self, seconds: float = LOOK_SECONDS) -> None:
-        """Return when it was given, or after so many seconds."""
+        """Return when notified, or on timeout."""
         self._lock.acquire(timeout=seconds)
 
 
 class Run:
-    """Up to a batch of pictures on their way through a device.
+    """A run of up to a batch of pictures.
 
     Attributes:
-        device: whose outputs these are; None: there are none yet, or no device could.
-        arrays: what the device reads until the end; count: of pictures in them.
-        is_given: the arrays are of `Model.empty_input`.
-        is_started: a device has it; outcome: what came of it; ended: given when it is there.
+        device: that produced the outputs; None: not completed, or failed.
+        arrays: read by the device until the end; count: of pictures in them.
+        is_given: the arrays are from `Model.empty_input`.
+        is_started: a device has taken it; outcome: its result; ended: notified with it.
     """
 
     def __init__(
@@ -137,7 +137,7 @@ class Run:
         count: int,
         is_given: bool = False,
     ) -> None:
-        """`await_end`: called again and again while somebody waits."""
+        """`await_end`: called repeatedly while a thread waits."""
         self.arrays, self.count, self.is_given = arrays, count, is_given
         self.device: DeviceInfo | None = None
         self.is_started = False
@@ -145,15 +145,15 @@ class Run:
         self.ended = Signal()
         self._await_end = await_end
         self._listener: Callable[[], object] | None = None
-        self._lock = threading.Lock()  # of the outcome and the listener
+        self._lock = threading.Lock()  # guards the outcome and the listener
 
     @property
     def is_done(self) -> bool:
-        """Whether `result` returns at once."""
+        """Whether `result` returns immediately."""
         return self.outcome is not None
 
     def result(self) -> list[Array]:
-        """Wait for the end of the run and return its outputs, the same arrays at each call.
+        """Wait for the end of the run and return its outputs, the same arrays on each call.
 
         Raises:
             DeviceError: the run failed, on several devices the last of them; or it was cancelled.
@@ -161,21 +161,21 @@ class Run:
         process.require_own()
         while self.outcome is None:
             self._await_end(self)
-        self.ended.notify()  # to the next thread that waits
+        self.ended.notify()  # wake up the next waiting thread
         if isinstance(self.outcome, Exception):
             raise self.outcome
         return self.outcome
 
     def cancel(self) -> None:
-        """Leave it out, if no device has begun it."""
+        """Cancel it, if no device has started it."""
         if not self.is_started:
             self.end(DeviceError("the run was cancelled"))
 
     def when_done(self, listen: Callable[[], object]) -> None:
-        """Call `listen` when the run has ended; at once where it has.
+        """Call `listen` when the run has ended; immediately if it has.
 
-        Several devices end a run by themselves, in another thread. On one device a run ends when
-        somebody waits for it, or for memory that it has.
+        With several devices a run ends in another thread. With one it ends when a thread waits
+        for it, or needs its memory.
         """
         with self._lock:
             if self.outcome is None:
@@ -184,7 +184,7 @@ class Run:
         listen()
 
     def end(self, outcome: list[Array] | Exception) -> None:
-        """Take the first outcome; later ones do not count."""
+        """Set the outcome; only the first call counts."""
         with self._lock:
             if self.outcome is not None:
                 return
@@ -196,8 +196,8 @@ class Run:
 
 
 def outcome_of(run: Run) -> list[Array] | InvalidValue:
-    """Return the outputs of a run, or which of its values is wrong, whatever the device; raises as
-    `Run.result`."""
+    """Return the outputs of a run, or the InvalidValue, which does not depend on the device; raises
+    as `Run.result`."""
     try:
         return run.result()
     except InvalidValue as error:

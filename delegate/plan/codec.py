@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Plans as bytes: compressed JSON, which names tensors by their place in a table.
+"""Encoding of plans: compressed JSON that refers to tensors by index in a table.
 
-Contents of constants are not in it but their digests. What was written by another version of this
-package is never read: its key differs.
+Constants are stored as digests of their contents. A plan written by another version of this package
+is never read, as its key differs.
 """
 
 from __future__ import annotations
@@ -33,26 +33,26 @@ from delegate.plan.record import (
     StepPlan,
 )
 
-_LEVEL = 1  # of compression: sources repeat their includes, and a start waits for it
+_LEVEL = 1  # of compression: sources repeat their includes, and startup waits for it
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TunedPlan:
-    """A partition's plan, and how far what it was chosen by was measured."""
+    """A partition's plan, and how completely its choices were measured."""
 
     plan: PartitionPlan
     constants: tuple[BufferPlan, ...]  # by CallPlan.constants
     mode: str  # of tuning
-    unmeasured: int  # choices that were not measured
-    unmeasured_seconds: float  # about how long that takes; 0: not known
+    unmeasured: int  # number of choices
+    unmeasured_seconds: float  # estimated time to measure them; 0: unknown
 
 
 class UnreadablePlan(Exception):
-    """Bytes are no plan."""
+    """The bytes are not a plan."""
 
 
 def encode(tuned: TunedPlan) -> bytes:
-    """Return an answer as bytes; what lies stored in the arena becomes a content."""
+    """Return a plan as bytes; constants in the arena are saved as contents."""
     table, plan = _TensorTable(), tuned.plan
     programs = [*dict.fromkeys(call.program for call in plan.calls)]
     memory = plan.memory
@@ -87,9 +87,9 @@ def decode(
     ends: tuple[Sequence[Tensor], Sequence[Tensor]],
     load: Callable[[str, int], NDArray[np.uint8]],
 ) -> TunedPlan:
-    """Return the answer in bytes. `ends`: the inputs and outputs that the plan's stand for.
+    """Return a decoded plan. `ends`: the inputs and outputs to substitute for the plan's.
 
-    `load`: gives a content by its digest and size. Raises: UnreadablePlan; what `load` raises.
+    `load`: returns a content by digest and size. Raises: UnreadablePlan; whatever `load` raises.
     """
     try:
         return _tuned_plan(json.loads(zlib.decompress(content)), ends, load)
@@ -154,9 +154,9 @@ def _tuned_plan(
 
 
 def contents_of(content: bytes) -> tuple[list[tuple[str, int]], list[tuple[str, str]]]:
-    """Return the contents that a plan needs, by digest and size, and the programs with binaries.
+    """Return the contents that a plan needs, by digest and size, and its programs with binaries.
 
-    Those are their file's name and digest. Of an answer that is no plan there are none.
+    Programs are given by file name and digest. Both are empty if the answer is not a plan.
     """
     try:
         body = json.loads(zlib.decompress(content))
@@ -169,7 +169,7 @@ def contents_of(content: bytes) -> tuple[list[tuple[str, int]], list[tuple[str, 
 
 
 class _TensorTable:
-    """The tensors of a plan, each with its place."""
+    """The tensors of a plan, by index."""
 
     def __init__(self) -> None:
         self._places: dict[Tensor, int] = {}
@@ -180,7 +180,7 @@ class _TensorTable:
         return [*self._places]
 
     def of(self, tensors: Iterable[Tensor]) -> list[int]:
-        """Return the places of tensors, new ones behind the others."""
+        """Return the indices of tensors; new ones are appended."""
         return [self._places.setdefault(tensor, len(self._places)) for tensor in tensors]
 
 
@@ -232,4 +232,4 @@ def _text(values: bytes) -> str:
 
 
 def _plain(value: Any) -> Any:
-    return value.item()  # of NumPy's numbers
+    return value.item()  # a NumPy scalar

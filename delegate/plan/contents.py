@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Bytes by their digest: what constants were packed to, kept in the cache and mapped when needed.
+"""Packed constants, content-addressed: stored in the cache, and mapped on demand.
 
-A file has the content and nothing else, and its name is the content's digest, so equal constants of
-signatures, shapes, batches and models are one file. Whoever reads one checks the digest.
+A file holds the content alone and is named by its digest, so equal constants of several signatures,
+shapes, batches and models are one file. Readers verify the digest.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from delegate.guard.cache import MappedFile
 
 FOLDER = "constants"
 _Bytes = NDArray[np.uint8]
-# Of those that the cache does not take: files in memory, open as long as this process runs.
+# Contents that the cache rejected: in-memory files, open as long as this process runs.
 _unsaved: dict[str, int] = {}
 
 
 class ContentSource(Protocol):
-    """Where the contents of constants and binaries of an answer are. It can be pickled."""
+    """Provides contents of constants and binaries of programs. Picklable."""
 
     def content(self, digest: str, size_bytes: int) -> NDArray[np.uint8]:
         """Return a content; raises MissingContent."""
@@ -38,14 +38,14 @@ class ContentSource(Protocol):
 
 
 class MissingContent(Exception):
-    """A content is in no file, or that file holds something else."""
+    """No file has the content, or the file does not match its digest."""
 
 
 def digest_of(values: NDArray[Any]) -> str:
-    """Return what tells the bytes of an array from others; of a mapped file's it is remembered.
+    """Return the SHA-256 of an array's bytes; cached for mapped files.
 
-    NOTE: by the instructions for SHA-256 of a processor since 2019 or of a board's Cortex-A55 that
-    takes less than half the time of BLAKE2b: 1.6 and 0.6 GB/s.
+    NOTE: with the SHA instructions of x86 since 2019 or of a Cortex-A55 it takes less than half the
+    time of BLAKE2b: 1.6 and 0.6 GB/s.
     """
     whole = np.ascontiguousarray(values).reshape(-1).view(np.uint8)
 
@@ -59,7 +59,7 @@ def digest_of(values: NDArray[Any]) -> str:
 
 
 def owner_of(values: NDArray[Any]) -> object:
-    """Return what has the memory that an array shows: an array, or a mapped file and the like."""
+    """Return the owner of an array's memory: an array, a mapped file or the like."""
     owner: Any = values
     while isinstance(owner, np.ndarray) and owner.base is not None:
         owner = owner.base
@@ -67,7 +67,7 @@ def owner_of(values: NDArray[Any]) -> object:
 
 
 def save(values: _Bytes) -> str:
-    """Keep bytes, and return their digest; where the cache is not writable, for this process."""
+    """Save bytes, and return their digest; if the cache is read-only, for this process only."""
     digest = digest_of(values)
     if digest in _unsaved or _is_cached(digest, values):
         return digest
@@ -82,20 +82,20 @@ def save(values: _Bytes) -> str:
 
 
 def _is_cached(digest: str, values: _Bytes) -> bool:
-    """Whether the cache has a content; a file that is damaged is written again."""
+    """Whether the cache has a content; a damaged file is rewritten."""
     found = cache.mapped(f"{FOLDER}/{digest}")
     return found is not None and np.array_equal(np.frombuffer(found, np.uint8), values)
 
 
 def paths_outside_cache() -> dict[str, str]:
-    """Return the files of contents that the cache did not take, by digest."""
+    """Return the files of contents that the cache rejected, by digest."""
     return {each: f"/proc/{os.getpid()}/fd/{handle}" for each, handle in _unsaved.items()}
 
 
 def adopt(elsewhere: Mapping[str, str]) -> dict[str, str]:
-    """Return paths of contents elsewhere that last as long as this process, not a child's.
+    """Return paths to another process's uncached contents that this process keeps open.
 
-    Raises: OSError: that has ended.
+    Raises: OSError: that process has exited.
     """
     for digest, path in elsewhere.items():
         if digest not in _unsaved:
@@ -104,10 +104,10 @@ def adopt(elsewhere: Mapping[str, str]) -> dict[str, str]:
 
 
 def load(digest: str, size_bytes: int, path: str | None = None) -> _Bytes:
-    """Return a content, mapped; `path`: where it is, if not in the cache.
+    """Return a mapped content; `path`: its file if not in the cache.
 
     Raises:
-        MissingContent: it is not there, or is another one.
+        MissingContent: it is missing or damaged.
     """
     if not size_bytes:
         return np.zeros(0, np.uint8)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Plans as one file, for other machines: answers, the contents of constants, and binaries.
+"""Portable plan files: plans, contents of constants, and binaries, for other machines.
 
-A line of JSON says what the file is of and what lies where behind it. Nothing of it is executed
-before the keys of all answers were compared, and no content is used whose digest differs.
+A line of JSON describes the origin and the parts that follow. Nothing is executed before all keys
+match, and no content is used whose digest differs.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ _Bytes = NDArray[np.uint8]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PlanFile:
-    """What a plan's file has.
+    """An open plan file.
 
     Attributes:
-        path; about: what it was made of: "device", "proven", "code", "runtime".
+        path; about: its origin: "device", "proven", "code", "runtime".
     """
 
     path: str
@@ -44,7 +44,7 @@ class PlanFile:
         return read_plan, (os.path.abspath(self.path),)
 
     def part(self, name: str) -> _Bytes | None:
-        """Return a part; None: there is none. Raises: PlanError: it is damaged."""
+        """Return a part; None: not present. Raises: PlanError: it is damaged."""
         if name not in self._parts:
             return None
         offset, size, digest = self._parts[name]
@@ -54,7 +54,7 @@ class PlanFile:
         return values
 
     def content(self, digest: str, size_bytes: int) -> _Bytes:
-        """Return the content of constants. Raises: MissingContent, PlanError."""
+        """Return a constant's content. Raises: MissingContent, PlanError."""
         values = self.part(f"constants/{digest}")
         if values is None or values.size != size_bytes:
             raise MissingContent(digest)
@@ -62,7 +62,7 @@ class PlanFile:
 
     @property
     def answers(self) -> Mapping[str, bytes]:
-        """All answers, by key. Raises: PlanError."""
+        """All plans, encoded, by key. Raises: PlanError."""
         names = [name for name in self._parts if name.startswith("answers/")]
         found = {name.removeprefix("answers/"): self.part(name) for name in names}
         return {name: values.tobytes() for name, values in found.items() if values is not None}
@@ -71,7 +71,7 @@ class PlanFile:
 def write_plan(
     path: str | os.PathLike[str], about: Mapping[str, Any], parts: Mapping[str, _Bytes]
 ) -> None:
-    """Write a plan's file, whole or not at all. Raises: PlanError."""
+    """Write a plan file atomically. Raises: PlanError."""
     places, at = {}, 0
     for name, values in parts.items():
         places[name] = at, values.nbytes, digest_of(values)
@@ -89,7 +89,7 @@ def write_plan(
 
 
 def read_plan(path: str | os.PathLike[str]) -> PlanFile:
-    """Return what a plan's file has. Raises: PlanError: it is none, or cannot be read."""
+    """Open a plan file. Raises: PlanError: not a plan, or unreadable."""
     name = os.fspath(path)
     try:
         with open(path, "rb") as file:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a plan is kept by: a digest of all that it follows from, constants included."""
+"""Cache keys of plans: a digest of everything a plan depends on, constants included."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ from delegate.graph.partition import Partition
 from delegate.plan.contents import digest_of
 from delegate.target import Target
 
-_SMALL_BYTES = 256  # of an array that is compared as it is
-# The digests of arrays that live, by where they lie: a graph at other shapes has the same arrays.
+_SMALL_BYTES = 256  # arrays up to this size are compared by value
+# Digests of live arrays, by address: a graph at other shapes has the same arrays.
 _digests: dict[int, tuple[weakref.ref[NDArray[Any]], str]] = {}
 
 
 def key_of(*facts: Hashable) -> str:
-    """Return the key of an answer that follows from these facts."""
+    """Return the key of an answer that depends on these facts."""
     return hashlib.sha256(repr(facts).encode()).hexdigest()[:40]
 
 
 def target_facts(target: Target) -> Hashable:
-    """Return all of a target, in an order that is the same in each process."""
+    """Return everything in a target, in an order that is the same in each process."""
     return sorted(target.isa), replace(target, isa=frozenset())
 
 
 def graph_facts(graph: Graph) -> Hashable:
-    """Return all of a graph that verdicts and lowering may read."""
+    """Return everything in a graph that verdicts and lowering may read."""
     places: dict[Tensor | None, int] = {None: -1}
     nodes = [_node_facts(node, places) for node in graph.nodes]
     ends = (
@@ -49,20 +49,20 @@ def graph_facts(graph: Graph) -> Hashable:
 
 
 def partition_facts(partition: Partition) -> Hashable:
-    """Return all of a partition that its plan may follow from."""
+    """Return everything in a partition that its plan may depend on."""
     graph = Graph((), partition.nodes, partition.inputs, partition.outputs)
     return graph_facts(graph), sorted(partition.inlined.items())
 
 
 def share_plan(one: Partition, other: Partition) -> bool:
-    """Whether the plans of two partitions follow from the same."""
+    """Whether the plans of two partitions are interchangeable."""
     own, others = ((each.nodes, each.inputs, each.outputs) for each in (one, other))
-    # The same objects, where nothing was inferred anew: it costs nothing to see that.
+    # Identical objects, where nothing was inferred anew: a cheap test.
     return own == others or partition_facts(one) == partition_facts(other)
 
 
 def origin_of(partition: Partition) -> str:
-    """Return what tells a part of a graph from all others and is the same at other shapes."""
+    """Return a key of a part of a graph that is unique, and the same at other shapes."""
     places: dict[Tensor | None, int] = {None: -1}
     nodes = []
     for node in partition.nodes:
@@ -74,13 +74,13 @@ def origin_of(partition: Partition) -> str:
 
 
 def _constant_key(tensor: Tensor) -> Iterator[bytes | str]:
-    """Yield a fact of a constant, unless it follows from shapes."""
+    """Yield a key of a constant, unless it follows from shapes."""
     if tensor.data is not None and not tensor.is_folded:
         yield values_key(tensor.data)
 
 
 def values_key(array: NDArray[Any]) -> bytes | str:
-    """Return what tells an array's values from others; of long ones that live it is kept."""
+    """Return a key of an array's values; cached for large live arrays."""
     if array.nbytes <= _SMALL_BYTES:
         return array.tobytes()
     known = _digests.get(id(array))
@@ -93,7 +93,7 @@ def values_key(array: NDArray[Any]) -> bytes | str:
 
 @cache
 def installation_key() -> str:
-    """Return what tells this installation of the package from all others, edited ones included."""
+    """Return a key of this installation of the package, sensitive to edits."""
     found = hashlib.sha256()
     for path in _files():
         status = os.stat(path)
@@ -103,7 +103,7 @@ def installation_key() -> str:
 
 @cache
 def code_digest() -> str:
-    """Return a digest of all code and kernels, the same for equal packages anywhere."""
+    """Return a digest of all code and kernels, the same for equal packages on any machine."""
     found = hashlib.sha256()
     for path in _files():
         with open(path, "rb") as file:
@@ -113,9 +113,9 @@ def code_digest() -> str:
 
 
 def _files() -> Iterator[str]:
-    """Yield the paths of all files of code and kernels, in an order that is the same anywhere."""
+    """Yield the paths of all code and kernel files, in an order that is the same on any machine."""
     package = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-    inside = os.path.join(package, "kernels")  # of an installed package; a checkout has it beside
+    inside = os.path.join(package, "kernels")  # if installed; a checkout has it beside it
     beside = os.path.join(os.path.dirname(package), "kernels")
     for top in (package, *([] if os.path.isdir(inside) else [beside])):
         for path, folders, files in os.walk(top):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Program + batch -> where every byte goes: arena, parameter blocks, constants. Only plans."""
+"""Program + batch -> memory layout: arena, parameter blocks, constants. Pure planning."""
 
 from __future__ import annotations
 
@@ -19,42 +19,42 @@ from delegate.plan.record import NO_REGION, ArenaConstant, MemoryPlan, Region
 
 Bytes = NDArray[np.uint8]
 ALIGNMENT = 64  # bytes: a vector of 16 ints, and a cache line of most devices
-# Kernels may read a vector of 16 ints past a tensor's last element, never write there: what they
-# find does not count, but it must be theirs to read behind the last tensor, too.
+# Kernels may read, but not write, a vector of 16 ints past a tensor's last element. The values are
+# ignored, but the memory must exist behind the last tensor, too.
 SLACK_BYTES = 64
 LARGEST_BYTES = 2**31 - 1  # of a buffer: kernels' offsets are ints
-_GROUP_COPY_ALIGNMENT = 256  # bytes: cores that fetch lines in pairs fetch no other's
-HEAD_INTS = 2  # before a launch's parameters, for KERNEL of kernel.clh
+_GROUP_COPY_ALIGNMENT = 256  # bytes: cores with adjacent-line prefetch do not share them
+HEAD_INTS = 2  # before a launch's parameters, read by KERNEL of kernel.clh
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MemoryLayout:
-    """What lies where; offsets and sizes are in bytes."""
+    """The memory layout of a program; offsets and sizes are in bytes."""
 
     batch: int
-    slot_bytes: int  # the arena of one picture; the pictures' arenas follow each other
-    inputs: tuple[tuple[int, int], ...]  # (offset, size) in each picture's arena
+    slot_bytes: int  # the arena of one batch element; slots are contiguous
+    inputs: tuple[tuple[int, int], ...]  # (offset, size) in each slot
     outputs: tuple[tuple[int, int], ...]
-    offsets: Mapping[Tensor, int]  # of every tensor, in each picture's arena
+    offsets: Mapping[Tensor, int]  # of every tensor, in each slot
     # tensors with data that launches read from the arena -> offset
     arena_constants: Mapping[Tensor, int]
-    firsts: tuple[int, ...]  # where each launch's own parameters begin in the blocks of all
-    # Of each launch; those of a phase may run at once. Rising in the order of `group_copies`.
+    firsts: tuple[int, ...]  # offset of each launch's parameters in the combined blocks
+    # Of each launch; launches of one phase may run concurrently. Ascending in `group_copies` order.
     phases: Sequence[int]
     constant_bytes: int  # of all launches, in one buffer
     group_copies: GroupCopies
     region: Region
-    # A group's replicas; they lie behind the arena, group after group, at `offsets` for the first.
+    # Size of a group's copies; they follow the arena by group, at `offsets` for the first.
     group_copy_bytes: int = 0
-    groups: int = 1  # which have replicas
+    groups: int = 1  # that have copies
 
     @property
     def arena_bytes(self) -> int:
-        """The arenas of all pictures, and the replicas."""
+        """The slots of the whole batch, and the per-group copies."""
         return self.slot_bytes * self.batch + self.group_copy_bytes * self.groups
 
     def memory(self) -> MemoryPlan:
-        """Return what an executor needs of it."""
+        """Return the part of it that an executor needs."""
         stored = (
             ArenaConstant(at, as_bytes(np.asarray(t.data)))
             for t, at in self.arena_constants.items()
@@ -77,7 +77,7 @@ class MemoryLayout:
         return tuple(blocks)
 
     def strides(self, launches: Sequence[Launch]) -> tuple[int, ...]:
-        """Return how far each int of `blocks` moves from one group to the next, in bytes."""
+        """Return by how much each int of `blocks` changes from one group to the next, in bytes."""
         own, size = self.group_copies.tensors, self.group_copy_bytes
         return tuple(
             size if isinstance(value, Tensor) and value in own else 0
@@ -89,12 +89,12 @@ class MemoryLayout:
 def layout_of(
     program: Program, batch: int = 1, is_whole: bool = False, region: Region = NO_REGION
 ) -> MemoryLayout:
-    """Return the layout of a program that runs for `batch` pictures at once.
+    """Return the layout of a program for a batch.
 
-    `is_whole`: its launches are one; others go one by one, and each node's results are there after
-    its last launch. `region`: where kept values begin an arena that other programs have, too.
+    `is_whole`: all launches are one kernel; else each node's results are complete after its last
+    launch. `region`: of persistent values at the start of a shared arena.
     """
-    # A batch fills the device by itself.
+    # A batch keeps the device busy by itself.
     copies = group_copies(program) if is_whole and batch == 1 else no_group_copies(program)
     phases: Sequence[int]
     if is_whole:
@@ -122,19 +122,19 @@ def layout_of(
 
 
 def block_of(blocks: Sequence[int], first: int, fields: int) -> Bytes:
-    """Return a launch's parameters with the two ints before them; `first`: one of `firsts`."""
+    """Return a launch's parameters with the two ints before them; `first`: as in `firsts`."""
     return as_bytes(np.array(blocks[first - HEAD_INTS : first + fields], np.int32))
 
 
 def phases_of(program: Program, copies: GroupCopies) -> tuple[int, ...]:
-    """Return a phase for each launch, of which none needs another launch of its own.
+    """Return a phase for each launch; launches of a phase are independent.
 
-    None reads what another one of the phase writes, and none writes what another one touches; but
-    for what each group has for itself, and makes in order.
+    None reads or writes what another of the phase writes, nor writes what another reads, except
+    in per-group copies, which each group computes in order.
     """
     launches, root, own = program.launches, program.roots(), copies.tensors
     phases = [0] * len(launches)
-    read: set[Tensor] = set()  # in the last phase
+    read: set[Tensor] = set()  # in the current phase
     written: set[Tensor] = set()
     phase = 0
     for place in copies.order:
@@ -154,11 +154,11 @@ def plan_arena(
 ) -> tuple[int, Mapping[Tensor, int]]:
     """Return the arena's size and each tensor's offset, both in bytes; `phases`: as of Layout.
 
-    No two tensors that live at once overlap; the largest are placed first.
-    A view shares its source's bytes. Constants that launches read as tensors live for ever, and
-    so do kept inputs: the next run may find there what this one leaves. A run leaves it there
-    where nobody needs the old value any more: no copy is needed then. What a replicated launch
-    reads stays to the end of the run.
+    Tensors that are live at the same time do not overlap; the largest are placed first. A view
+    shares its source's bytes. Constants read from the arena are always live, as are persistent
+    inputs, which the next run may read in place. If the old value is no longer needed, a run
+    writes the new one in its place, without a copy. What per-group launches read stays live to
+    the end of the run.
     """
     root, own = program.roots(), copies.tensors
     touched: dict[Tensor, list[int]] = defaultdict(list)  # in which phases; -1: before the run
@@ -204,7 +204,7 @@ def plan_arena(
 
 
 def plan_group_copies(program: Program, copies: GroupCopies) -> tuple[int, Mapping[Tensor, int]]:
-    """Return the bytes of what each group has for itself, and each tensor's offset in them."""
+    """Return the size of a group's copies, and each tensor's offset in them."""
     launches, root, own = program.launches, program.roots(), copies.tensors
     touched: dict[Tensor, list[int]] = defaultdict(list)
     for now, place in enumerate(copies.order):
@@ -221,11 +221,11 @@ def plan_group_copies(program: Program, copies: GroupCopies) -> tuple[int, Mappi
 def _place_tensors(
     touched: Mapping[Tensor, Sequence[int]], begin: int = 0
 ) -> tuple[int, dict[Tensor, int]]:
-    """Return the bytes that tensors need, from `begin` on, and each one's offset.
+    """Return the end of the memory that tensors need from `begin` on, and each one's offset.
 
-    `touched`: when each is written and read; it lives from the first of these to the last.
+    `touched`: when each is written and read; it is live from the first to the last of these.
     """
-    # Where each that is placed begins and ends, in bytes and in phases; by the first.
+    # Begin and end of each placed tensor, in bytes and in phases; sorted by the first.
     placed: list[tuple[int, int, int, int]] = []
     offsets: dict[Tensor, int] = {}
     lives = {tensor: (min(phases), max(phases)) for tensor, phases in touched.items()}
@@ -243,7 +243,7 @@ def _place_tensors(
 
 
 def _region_offsets(region: Region, program: Program) -> Mapping[Tensor, int]:
-    """Return where values lie that a program finds, and new ones of which it finds no old one."""
+    """Return the offsets of a program's persistent inputs, and of new values without an old one."""
     root, offsets = program.roots(), region.offsets
     found = {tensor.state_name: tensor for tensor in program.inputs if tensor.state_name in offsets}
     new = {t.state_name: root.get(t, t) for t in program.outputs if t.state_name in offsets}
@@ -255,9 +255,9 @@ def _region_offsets(region: Region, program: Program) -> Mapping[Tensor, int]:
 def _in_place_outputs(
     program: Program, touched: Mapping[Tensor, Sequence[int]], root: Mapping[Tensor, Tensor]
 ) -> dict[Tensor, Tensor]:
-    """Return what may be made where a run finds a kept value: new value -> the old one.
+    """Return the persistent values that can be updated in place: new value -> old one.
 
-    No launch needs the old value from the phase on that writes the new one.
+    No launch may read the old value from the phase on that writes the new one.
     """
     old = {tensor.state_name: tensor for tensor in program.inputs if tensor.state_name}
     homes: dict[Tensor, Tensor] = {}
@@ -272,12 +272,12 @@ def _in_place_outputs(
 
 
 def padded_bytes(tensor: Tensor) -> int:
-    """Return the bytes that a tensor takes in an arena."""
+    """Return the size of a tensor in an arena."""
     return max(-(-size_bytes(tensor) // ALIGNMENT), 1) * ALIGNMENT
 
 
 def aligned_bytes(constant: Constant) -> int:
-    """Return the bytes that a constant takes in a buffer."""
+    """Return the size of a constant in a buffer."""
     return -(-constant.size_bytes // ALIGNMENT) * ALIGNMENT
 
 

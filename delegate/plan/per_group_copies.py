@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Small launches that each work-group of a persistent launch runs for itself. Knows no op.
+"""Small launches that each work-group of a persistent kernel repeats for itself. Op-agnostic.
 
-What such a launch writes has a replica for each group, which that group alone writes and reads. So
-nobody waits for it, and no core or unit fetches it from another one.
+The outputs of such a launch have a copy per group, written and read by that group alone: no group
+waits, and no cache line moves between cores.
 """
 
 from __future__ import annotations
@@ -13,43 +13,43 @@ from dataclasses import dataclass
 from delegate.graph.ir import Tensor
 from delegate.launch import Launch, Program, size_bytes
 
-# A launch of one tile keeps all other groups waiting, so repeating it costs nothing. More of them
-# are worth a wait if a core has them in its first cache.
-_ONE_TILE_BYTES = 1 << 15  # of what is read and written
+# A launch of one tile keeps all other groups waiting, so repeating it is free. With more tiles it
+# pays only if a core holds the data in its L1 cache.
+_ONE_TILE_BYTES = 1 << 15  # read and written
 _MORE_TILES_BYTES = 5 << 12
 _MOST_WEIGHTS = 1 << 13  # bytes of constants
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GroupCopies:
-    """Which launches and tensors of a program each group has for itself."""
+    """The launches and tensors of a program that are duplicated per group."""
 
-    order: tuple[int, ...]  # places of the launches in the order in which they run
-    launches: frozenset[int]  # places of those that each group runs
-    tensors: frozenset[Tensor]  # what those write, and views of it
+    order: tuple[int, ...]  # indices of the launches in execution order
+    launches: frozenset[int]  # indices of those that each group runs
+    tensors: frozenset[Tensor]  # their outputs, and views of these
 
 
 def no_group_copies(program: Program) -> GroupCopies:
-    """Return that no launch is."""
+    """Return the record without any per-group launch."""
     return GroupCopies(tuple(range(len(program.launches))), frozenset(), frozenset())
 
 
 def group_copies(program: Program) -> GroupCopies:
-    """Return what each group may have for itself.
+    """Return the launches and tensors to duplicate per group.
 
-    A group that begins late runs such a launch late. So no launch behind it may write what it
-    reads, and whoever plans memory keeps that to the end of a run.
+    A group that starts late runs such a launch late. So no later launch may overwrite what it
+    reads, and memory planning keeps that live to the end of a run.
     """
     launches, root = program.launches, program.roots()
     reads = [[root.get(tensor, tensor) for tensor in each.reads] for each in launches]
     writes = [[root.get(tensor, tensor) for tensor in each.writes] for each in launches]
-    writers: dict[Tensor, list[int]] = {}  # places
+    writers: dict[Tensor, list[int]] = {}  # indices
     for place, written in enumerate(writes):
         for tensor in written:
             writers.setdefault(tensor, []).append(place)
-    # The host writes and reads these.
+    # The host accesses these.
     shared = {root.get(tensor, tensor) for tensor in (*program.inputs, *program.outputs)}
-    # new values come to lie there
+    # updated in place
     kept = {tensor for tensor in program.inputs if tensor.state_name}
     one_item = any(launch.group_items == 1 for launch in launches)
     found = {
@@ -85,9 +85,9 @@ def _order(
     writes: Sequence[Sequence[Tensor]],
     found: Collection[int],
 ) -> tuple[int, ...]:
-    """Return an order in which each of `found` runs just before the first that needs it.
+    """Return an order in which each of `found` runs just before the first launch that needs it.
 
-    What the groups share comes in its own order, and so closer together: less of it waits.
+    Shared launches keep their order, and move closer together: there is less waiting.
     """
     order: list[int] = []
     waiting: list[int] = []
@@ -96,10 +96,10 @@ def _order(
             waiting.append(place)
             continue
         needed = set(reads[place])
-        touched: set[Tensor] = set()  # by those that follow
+        touched: set[Tensor] = set()  # by the launches that follow
         taken: list[int] = []
         for each in reversed(waiting):
-            # It makes what is needed, or looks at or makes what one of them makes anew.
+            # It produces what is needed, or touches what one of them overwrites.
             if not (
                 needed.isdisjoint(writes[each])
                 and touched.isdisjoint((*reads[each], *writes[each]))

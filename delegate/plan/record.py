@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The plan of a partition: all that its executor does, resolved to numbers. Frozen, and plain data.
+"""The plan of a partition: everything its executor does, resolved to numbers. Frozen plain data.
 
-Whoever plans has lowered, chosen and laid out everything. Whoever executes opens the device, loads
-programs, makes buffers, sets arguments and enqueues: it decides nothing.
+Planning lowers, chooses and lays out everything. Execution opens the device, loads programs,
+creates buffers, sets arguments and enqueues: it makes no decisions.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from numpy.typing import NDArray
 from delegate.graph.ir import Tensor
 from delegate.launch import Requirement
 
-# Dispatch modes: each launch by a call; neighbours of few tiles by one call; or all as the tiles of
-# one launch.
+# Dispatch modes: one call per launch; one call for consecutive launches of few tiles; or all
+# launches in one persistent kernel, which claims their tiles.
 ONE_BY_ONE, JOINED, PERSISTENT = DISPATCH_MODES = ("one by one", "joined", "persistent")
 
 
 class Region(NamedTuple):
-    """The begin of an arena that executors of several programs have: each kept value's place."""
+    """The start of an arena that executors of several programs share: persistent values."""
 
     offsets: Mapping[str, int]  # by name, in bytes
     size_bytes: int
@@ -34,42 +34,42 @@ NO_REGION = Region({}, 0)
 
 @dataclass(frozen=True, slots=True)
 class ProgramPlan:
-    """What a driver compiles."""
+    """Input of the driver's compiler."""
 
-    file: str  # stem of the .cl file, on which build options depend
-    source: str  # all of it, but for what a device profile forbids
-    digest: str  # of the source, of the options, and of the device and driver
-    is_binary: bool  # whether it was made of a binary in the cache, else of the source
+    file: str  # stem of the .cl file, which determines build options
+    source: str  # in full, except for the lines that a device profile prepends
+    digest: str  # of the source, the options, the device and the driver
+    is_binary: bool  # whether it is loaded from a cached binary, else built from source
 
 
 @dataclass(frozen=True, slots=True)
 class CallPlan:
-    """One kernel enqueued, with its arguments.
+    """One kernel call and its arguments.
 
     They are the arena, the constants, and either `block` or the buffers of `PartitionPlan.ints`
-    with the place of the launch's parameters in them.
+    with the offset of the launch's parameters in them.
     """
 
     program: ProgramPlan
     kernel: str
     global_size: int  # work-items
     local_size: int  # work-items of a work-group
-    constants: int | None  # which of the buffers of constants; None: it reads none
-    number: int  # the last argument beside the buffers of ints
-    block: bytes = b""  # its parameters, where they are an argument; b"": they lie in memory
+    constants: int | None  # index of the buffer of constants; None: it reads none
+    number: int  # the last argument, after the buffers of ints
+    block: bytes = b""  # its parameters, if they are an argument; b"": they are in memory
     launches: int = 1  # that it runs
 
 
 @dataclass(frozen=True, slots=True)
 class LaunchPlan:
-    """One launch of a node, as tools show it."""
+    """One launch of a node, for tools."""
 
     file: str  # stem of the .cl file
     kernel: str
-    macros: tuple[str, ...]  # "NAME=VALUE", what it is built with
-    params: tuple[str, ...]  # "name=value", the plain numbers of its parameter block
-    live_bytes: int  # of all tensors that are needed then or later
-    is_specialised: bool  # whether these numbers are literals in its source
+    macros: tuple[str, ...]  # "NAME=VALUE", its build defines
+    params: tuple[str, ...]  # "name=value", the scalars of its parameter block
+    live_bytes: int  # of all tensors needed then or later
+    is_specialised: bool  # whether its parameters are constants in the source
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -77,18 +77,18 @@ class StepPlan:
     """A node and the alternative that runs it."""
 
     node_index: int  # TFLite's
-    op: str  # TFLite's name, or the delegate's own for a node that a pass made of several
+    op: str  # TFLite's name, or the delegate's own for a fused node
     alternative: str
     names: tuple[str, ...]  # of all alternatives of the node
-    launches: tuple[LaunchPlan, ...]  # none: the output is the input's bytes, or a constant
-    reads: tuple[Tensor, ...]  # computed tensors that it reads, made by other nodes
+    launches: tuple[LaunchPlan, ...]  # none: the output aliases the input, or is constant
+    reads: tuple[Tensor, ...]  # computed tensors read from other nodes
     writes: tuple[Tensor, ...]  # temporaries included
     requirements: tuple[Requirement, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class SegmentPlan:
-    """Neighbouring constants, as they lie in a buffer; a file of the cache has them ready."""
+    """Consecutive constants of a buffer, stored as one content file."""
 
     digest: str  # of its bytes
     offset: int  # in the buffer, in bytes
@@ -97,7 +97,7 @@ class SegmentPlan:
 
 @dataclass(frozen=True, slots=True)
 class BufferPlan:
-    """A buffer of constants. Another plan may have one with more segments behind the same ones."""
+    """A buffer of constants. Another plan's may extend it by more segments."""
 
     size_bytes: int
     segments: tuple[SegmentPlan, ...]
@@ -113,12 +113,12 @@ class ArenaConstant:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MemoryPlan:
-    """What lies where in the arena; offsets and sizes are in bytes."""
+    """Memory layout of an arena; offsets and sizes are in bytes."""
 
     batch: int
-    slot_bytes: int  # the arena of one picture; the pictures' arenas follow each other
+    slot_bytes: int  # the arena of one batch element; slots are contiguous
     arena_bytes: int
-    inputs: tuple[tuple[int, int], ...]  # (offset, size) of what a run is given, in each slot
+    inputs: tuple[tuple[int, int], ...]  # (offset, size) of run inputs, in each slot
     outputs: tuple[tuple[int, int], ...]
     offsets: Mapping[Tensor, int]  # in each slot
     arena_constants: tuple[ArenaConstant, ...]
@@ -128,26 +128,26 @@ class MemoryPlan:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PartitionPlan:
-    """All that an executor needs, beside the contents of constants."""
+    """Everything an executor needs, except the contents of constants."""
 
     inputs: tuple[Tensor, ...]
-    outputs: tuple[Tensor, ...]  # those that nobody but requirements reads come last
+    outputs: tuple[Tensor, ...]  # those read by requirements alone come last
     watched: tuple[Tensor, ...]  # these last ones
     steps: tuple[StepPlan, ...]
     memory: MemoryPlan
     calls: tuple[CallPlan, ...]
     ints: tuple[int, ...]  # the buffer of parameter blocks and tables
-    control_ints: int  # of the buffer of counters of a persistent kernel, zero at first; 0: none
+    control_ints: int  # size of a persistent kernel's buffer of counters, zero at first; 0: none
     dispatch_mode: str  # one of DISPATCH_MODES
-    copy_strategy: str  # how bytes cross
-    uses_fp16: bool  # values of its float32 tensors are halves between launches
+    copy_strategy: str  # name of the copy strategy
+    uses_fp16: bool  # its float32 tensors are stored as fp16 between launches
 
     @property
     def batch(self) -> int:
-        """Pictures of a run."""
+        """Batch size of a run."""
         return self.memory.batch
 
     def requirements(self) -> Iterator[tuple[StepPlan, Requirement]]:
-        """Yield what its nodes require of values."""
+        """Yield the requirements of its nodes on values."""
         for step in self.steps:
             yield from ((step, need) for need in step.requirements)

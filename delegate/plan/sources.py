@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A launch -> the text that a driver compiles for it: its macros, then its file with includes."""
+"""Compiler input of a launch: its macros, then its kernel file with includes resolved."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from pathlib import Path
 from delegate.isa import PARAMS_ARGUMENT
 from delegate.launch import Launch
 
-POINTER_BYTES = 8  # of a kernel's argument; half of it where addresses have 32 bits
-_FIELDS = "FIELDS"  # the macro of kernel.clh: how many params are in the kernel's argument
+POINTER_BYTES = 8  # of a kernel argument; half of it with 32-bit addresses
+_FIELDS = "FIELDS"  # the macro of kernel.clh: number of params in the kernel argument
 _INCLUDE = re.compile(r'^#include "(\w+\.clh)"$', re.MULTILINE)
 
 
 @cache
 def folder() -> Path:
-    """Return where the .cl files are: inside the installed package, else in the checkout."""
+    """Return the folder of the .cl files: in the installed package, else in the checkout."""
     package = Path(__file__).resolve().parents[1]
     installed = package / "kernels"
     return installed if installed.is_dir() else package.parent / "kernels"
@@ -26,13 +26,13 @@ def folder() -> Path:
 
 @cache
 def files() -> dict[str, Path]:
-    """Return where each .cl and .clh file is, by its name, which no two folders share."""
+    """Return the path of each .cl and .clh file by name; names are unique."""
     return {path.name: path for path in sorted(folder().rglob("*.cl*"))}
 
 
 @cache
 def text_of(file: str) -> str:
-    """Return a file with its includes: not every driver can open files, and the cache sees it."""
+    """Return a file with includes resolved: not every driver can, and the cache key covers them."""
     text = files()[file].read_text()
     return _INCLUDE.sub(lambda match: text_of(match[1]), text)
 
@@ -45,27 +45,27 @@ def defines_of(launch: Launch, is_argument: bool = False) -> dict[str, str]:
 
 
 def may_be_argument(launch: Launch, proven: Collection[str], max_bytes: int) -> bool:
-    """Whether a launch's block of params may be an argument of its kernel, no place in memory.
+    """Whether a launch's parameter block may be a kernel argument instead of a buffer.
 
     `max_bytes`: of all arguments of a kernel.
     """
-    needed = 2 * POINTER_BYTES + block_bytes(len(launch.params))  # beside the arena and constants
+    needed = 2 * POINTER_BYTES + block_bytes(len(launch.params))  # with arena and constants
     return PARAMS_ARGUMENT in proven and len(launch.params) > 0 and needed <= max_bytes
 
 
 def block_bytes(fields: int) -> int:
-    """Return the bytes of a launch's block of params as an argument: two ints before its fields."""
+    """Return the size of a parameter block as an argument: two ints before its fields."""
     return 4 * (2 + fields)
 
 
 def chosen_of(defines: Mapping[str, str]) -> dict[str, str]:
-    """Return the macros that a person chose; the params' places say nothing."""
+    """Return the macros without parameter offsets, which mean nothing to users."""
     own = {name: value for name, value in defines.items() if not value.startswith("(params")}
     return {name: value for name, value in own.items() if name != _FIELDS}
 
 
 def source_for(launch: Launch, is_argument: bool) -> str:
-    """Return what the driver compiles for a launch, the same object for launches that share it."""
+    """Return the compiler input of a launch, one object for launches that share it."""
     if launch.is_specialised:
         return source_of(launch.file, defines_of(launch, is_argument))
     file, defines = launch.file, tuple(launch.defines.items())
@@ -87,7 +87,7 @@ def _generic_source(
 
 
 def source_of(file: str, defines: Mapping[str, str]) -> str:
-    """Return what the driver compiles; macros are lines, as drivers parse options differently."""
+    """Return the compiler input; macros become lines, as drivers parse options differently."""
     return _with_macros(text_of(f"{file}.cl"), file, defines)
 
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Device profiles: the limits of a device that is not here, one TOML file each beside this one.
+"""Device profiles: the limits of other devices, one TOML file each beside this one.
 
-What a profile says is enforced in `delegate.run`; this reads and writes the files.
+`delegate.run` enforces them; this module reads and writes the files.
 """
 
 from __future__ import annotations
@@ -28,42 +28,42 @@ _KINDS = {"str": str, "int": int, "bool": bool, "tuple[str, ...]": list}
 
 @dataclass(frozen=True, slots=True)
 class DeviceProfile:
-    """What a device can do at most; sizes in bytes where the name says so."""
+    """Upper limits of a device; sizes in bytes where the name says so."""
 
     name: str  # the file's, without .toml
-    description: str  # which device, in words
+    description: str  # of the device, for messages
     device_type: str  # "gpu", "accelerator", "cpu" or "custom"
     int_vector_width: int  # native lanes of a 32-bit integer vector
     max_work_group_size: int  # work-items
-    registers: int  # 32-bit values that a work-item surely keeps in them; 0: not known
-    local_mem_bytes: int  # a work-group
-    max_alloc_bytes: int  # one buffer
-    max_argument_bytes: int  # all arguments of a kernel together
-    # Where a sub-buffer may begin. The runtime makes none: its tensors are offsets in one buffer.
+    registers: int  # 32-bit values that a work-item is certain to keep in them; 0: unknown
+    local_mem_bytes: int  # per work-group
+    max_alloc_bytes: int  # per buffer
+    max_argument_bytes: int  # total of a kernel's arguments
+    # Alignment of sub-buffers. None are created here: tensors are offsets in one buffer.
     sub_buffer_align_bytes: int
     has_int64: bool  # `long` in kernels
     has_fp64: bool  # `double`
-    has_fp16: bool  # `half` as more than a storage format
+    has_fp16: bool  # `half` beyond a storage format
     has_images: bool
-    isa: tuple[str, ...]  # what self-tests may prove beyond OpenCL C 1.2, see kernels/README.md
+    isa: tuple[str, ...]  # features that self-tests may prove, see kernels/README.md
 
     @property
     def identity(self) -> str:
-        """What makes kernels and measured times the same: all limits, not only the name."""
+        """Cache key of kernels and timings: all limits, not only the name."""
         limits = repr([getattr(self, field.name) for field in fields(self)])
         return f"{self.name}-{hashlib.sha256(limits.encode()).hexdigest()[:16]}"
 
 
 def device_profile_names() -> tuple[str, ...]:
-    """Return the profiles that come with this package."""
+    """Return the names of the profiles in this package."""
     return tuple(sorted(path.stem for path in _FOLDER.glob("*.toml")))
 
 
 def read_device_profile(name: str) -> DeviceProfile:
-    """Return a profile by its name, or from a file, whose name ends in .toml.
+    """Return a profile by name, or from a file whose name ends in .toml.
 
     Raises:
-        ProfileError: there is none of that name, or the file cannot be read or is wrong.
+        ProfileError: no such name, or the file cannot be read or is invalid.
     """
     path = Path(name) if name.endswith(".toml") else _FOLDER / f"{name}.toml"
     if not name.endswith(".toml") and name not in device_profile_names():
@@ -82,7 +82,7 @@ def read_device_profile(name: str) -> DeviceProfile:
 
 
 def device_profile_text(profile: DeviceProfile, sources: Mapping[str, str]) -> str:
-    """Return the file's text; `sources`: a field's name -> where its number is from."""
+    """Return the file's text; `sources`: field name -> origin of its value."""
     lines = ["# SPDX-License-Identifier: Apache-2.0"]
     for field in fields(profile):
         if field.name == "name":
@@ -98,7 +98,7 @@ def _toml(value: str | int | bool | tuple[str, ...]) -> str:
     if isinstance(value, int):
         return str(value)
     if isinstance(value, str):
-        # TOML's basic strings take no control characters; a driver's words may hold any.
+        # TOML's basic strings exclude control characters, which a driver's strings may contain.
         return '"' + re.sub(r'["\\]', r"\\\g<0>", re.sub(r"[\x00-\x1f\x7f]", " ", value)) + '"'
     return "[" + ", ".join(_toml(each) for each in value) + "]"
 

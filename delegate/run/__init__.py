@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Plan -> device: opens it, loads programs and constants, executes."""
+"""Execution of a Plan: devices, programs, constants, memory and launches."""

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where a kept value lies: in arenas, in its own buffer, or with the host until a run needs it.
+"""Arenas and the storage of persistent tensors: an arena, an own buffer, or host memory.
 
-Executors that run one after the other may have one arena. The kept values begin it, at the same
-places for each of them, so that no run copies what the run of another one left.
+Executors that run one after the other may share an arena. It begins with the persistent tensors,
+at the same offsets for every executor, so that switching between executors copies nothing.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ Values = NDArray[Any]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Location:
-    """Where a value may lie: in an arena, or in a buffer of its own."""
+    """Where a value is stored: a range of an arena or of its own buffer."""
 
     buffer: cl.Buffer
-    offset: int  # of the first picture's
-    step: int  # bytes to the next picture's
+    offset: int  # of the first batch element
+    step: int  # bytes between batch elements
 
 
 @dataclass(slots=True, eq=False)
 class Arena:
-    """What executors share.
+    """Memory that several executors share.
 
     Attributes:
-        buffer: a larger one comes in its place when an executor needs that.
-        locations: of what lies in this buffer, by offset.
-        is_running: whether kernels may work in it.
-        last_token: the mark of the executor whose constants lie in it, beside the kept values.
+        buffer: replaced by a larger one when an executor needs it.
+        locations: of the persistent values in this buffer, by offset.
+        is_running: whether kernels may be running in it.
+        last_token: of the executor whose constants it holds beside the persistent values.
     """
 
     buffer: cl.Buffer
@@ -48,30 +48,30 @@ class Arena:
     last_token: object = None
 
     def replace(self, buffer: cl.Buffer) -> None:
-        """Go on in another buffer, to which values come when a run needs them."""
+        """Switch to another buffer; values are copied to it when a run needs them."""
         self.buffer, self.locations, self.last_token = buffer, {}, None
 
 
 @dataclass(slots=True, eq=False)
 class PersistentValue:
-    """A value, and all places where it lies now; where there is none the host has it."""
+    """A value and every location that holds a current copy; without one the host has it."""
 
-    initial: Values  # in the shape of all pictures
+    initial: Values  # for the whole batch
     host: Values
     locations: set[Location] = field(default_factory=set)
     own_buffer: Location | None = None  # in its own buffer
 
     def matches(self, tensor: Tensor) -> bool:
-        """Whether it has a tensor's shape and type."""
+        """Whether it has the tensor's shape and type."""
         own = self.initial.shape[1:], self.initial.dtype
         return own == (tensor.shape, element_type(tensor.dtype))
 
     def set_values(self, values: Values) -> None:
-        """Be this from here on."""
+        """Replace the value."""
         self.host, self.locations = values, set()
 
     def copy_to(self, queue: cl.CommandQueue, location: Location) -> None:
-        """Enqueue what brings it to a place, too."""
+        """Enqueue a copy to another location, which then holds the value as well."""
         if location in self.locations:
             return
         if self.locations:
@@ -81,10 +81,10 @@ class PersistentValue:
                 at = location.offset + slot * location.step
                 cl.enqueue_copy(queue, location.buffer, _content(self.host[slot]), dst_offset=at)
         self.locations.add(location)
-        self.host = self.initial  # no other array is kept for nothing
+        self.host = self.initial  # so that the other array can be freed
 
     def copy(self, queue: cl.CommandQueue, source: Location, target: Location) -> None:
-        """Enqueue a copy of all pictures'."""
+        """Enqueue a copy of all batch elements."""
         for slot in self._slots() if source is not target else ():
             cl.enqueue_copy(
                 queue, target.buffer, source.buffer, byte_count=self.initial[0].nbytes,
@@ -93,7 +93,7 @@ class PersistentValue:
             )  # fmt: skip
 
     def read(self, queue: cl.CommandQueue) -> Values:
-        """Return what it is, once all that was enqueued has ended."""
+        """Return the value once all enqueued work has finished."""
         if not self.locations:
             return np.array(self.host)
         location, values = (
@@ -102,7 +102,7 @@ class PersistentValue:
         )
         for slot in self._slots():
             at = location.offset + slot * location.step
-            # A slice, as one value by itself is no memory that can be written.
+            # A slice, because indexing a single element may return a read-only scalar.
             cl.enqueue_copy(queue, values[slot : slot + 1], location.buffer, src_offset=at)
         return values
 
@@ -111,7 +111,7 @@ class PersistentValue:
 
 
 def _content(values: Values) -> Bytes:
-    """Return a value's bytes; caches that all begin with zeros go up from one place."""
+    """Return a value's bytes; broadcast values share one array."""
     if any(values.strides):
         return as_bytes(values)
     return _repeated(values.dtype, values.size, values.flat[0].tobytes())

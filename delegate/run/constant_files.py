@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Buffers of constants as files, and files as buffers: what a plan has in the place of weights."""
+"""Constant buffers saved to files and loaded from them, so that a plan needs no weights."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from delegate.run.mapping import mapped
 from delegate.run.upload import NOT_KEPT, BufferRange, sum_of, upload
 from delegate.run.weights import ConstantBuffer, Lease, Weights
 
-_SEGMENT_BYTES = 1 << 23  # of a file: several are checked side by side
+_SEGMENT_BYTES = 1 << 23  # of a file: segments are checked in parallel
 _Result = TypeVar("_Result")
 
 
 def save_constants(
     weights: Weights, queue: cl.CommandQueue, lease: Lease
 ) -> tuple[BufferPlan, ...]:
-    """Return plans of the buffers that an executor has, whose contents are kept in files.
+    """Save the contents of an executor's constant buffers; return their plans.
 
-    OpenCL's errors are the caller's to catch.
+    OpenCL errors propagate to the caller.
     """
     with weights.pool.lock:
         for buffer in lease.buffers:
@@ -46,12 +46,12 @@ def save_constants(
 def load_constants(
     weights: Weights, queue: cl.CommandQueue, buffers: Sequence[BufferPlan], source: ContentSource
 ) -> Lease:
-    """Return the constants of a plan; what is not on the device is uploaded from its files.
+    """Return the constants of a plan; uploads from files what the device does not have yet.
 
-    OpenCL's errors are the caller's to catch.
+    OpenCL errors propagate to the caller.
 
     Raises:
-        MissingContent: as `source`. DeviceError: there is no room, or the memory does not hold what
+        MissingContent: as `source`. DeviceError: out of memory, or the memory does not hold what
             was written to it.
     """
     with weights.pool.lock:
@@ -74,7 +74,7 @@ def _planned_end(buffer: ConstantBuffer) -> int:
 
 
 def _has_space(buffer: ConstantBuffer, plan: BufferPlan) -> bool:
-    """Whether a buffer has a plan's segments, or the first ones and room for the rest."""
+    """Whether a buffer holds a plan's segments, or a prefix of them and space for the rest."""
     count = min(len(buffer.segments), len(plan.segments))
     return (
         count > 0
@@ -87,7 +87,7 @@ def _has_space(buffer: ConstantBuffer, plan: BufferPlan) -> bool:
 def _filled_buffer(
     weights: Weights, queue: cl.CommandQueue, plan: BufferPlan, source: ContentSource
 ) -> ConstantBuffer:
-    """Return the buffer that has a plan's segments."""
+    """Return a buffer that holds the plan's segments."""
     device = weights.device
     buffer = next((each for each in [*weights.pool.buffers] if _has_space(each, plan)), None)
     if buffer is None:
@@ -114,7 +114,7 @@ def _upload_segments(
     source: ContentSource,
     is_shared: bool,
 ) -> None:
-    """Put segments behind what a buffer has. `is_shared`: the host has the device's memory."""
+    """Append segments to a buffer. `is_shared`: device memory is host memory."""
     end = buffer.end
     for each in segments:
         if each.offset != end:
@@ -139,7 +139,7 @@ def _read_in_place(
     segments: Sequence[SegmentPlan],
     source: ContentSource,
 ) -> None:
-    """Read files to the device's memory, and check there what they and the memory hold."""
+    """Read files straight into device memory, and verify both the files and the memory."""
 
     def slice_of(memory: Bytes, each: SegmentPlan) -> Bytes:
         return memory[each.offset - buffer.end :][: each.size_bytes]
@@ -162,7 +162,7 @@ def _read_in_place(
 def _in_parallel(
     segments: Sequence[SegmentPlan], make: Callable[[SegmentPlan], _Result]
 ) -> list[_Result]:
-    """Return what is made of each; reading and hashing let other threads run."""
+    """Map `make` over segments in threads; reading and hashing release the GIL."""
     if len(segments) == 1:
         return [make(segments[0])]
     with ThreadPoolExecutor(len(os.sched_getaffinity(0)), "constants") as pool:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""OpenCL contexts: shared by all devices opened in this process, and given up after an error.
+"""OpenCL contexts, shared by the devices opened in this process and retired after an error.
 
-A shared context lives as long as an opened device uses it. Creating one costs NVIDIA's driver 0.2
-to 0.3 seconds.
+A shared context lives as long as an opened device uses it. NVIDIA's driver takes 0.2 to 0.3 s to
+create one.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from delegate.errors import DelegateError, DeviceError, KernelBuildError, TooLar
 from delegate.guard.children import process
 
 _status = cl.status_code
-# The driver has no room for a buffer of this size: nothing is wrong with the device.
+# The driver cannot allocate a buffer of this size; the device itself is fine.
 _REFUSED_SIZES = {_status.MEM_OBJECT_ALLOCATION_FAILURE, _status.INVALID_BUFFER_SIZE}
-# The same, if a buffer is created; from any other call the device is lost.
+# The same when creating a buffer; from any other call, the device is lost.
 _NO_ROOM = {_status.OUT_OF_RESOURCES, _status.OUT_OF_HOST_MEMORY}
-# No kernel is wrong: there is nothing left to build it for.
+# The device is lost, whichever kernel was being built.
 _LOST = {
     _status.DEVICE_NOT_AVAILABLE,
     _status.INVALID_DEVICE,
@@ -30,31 +30,31 @@ _LOST = {
 
 
 def is_lost(error: DelegateError) -> bool:
-    """Whether an error says that the device is gone, whatever was asked of it."""
+    """Whether an error means that the device is lost, whatever the call was."""
     cause = error.__cause__
     return isinstance(cause, cl.Error) and cause.code in _LOST
 
 
 def is_failed(error: Exception) -> bool:
-    """Whether a driver's call failed, other than for a size: its context may be of no use now."""
+    """Whether a driver call failed for a reason other than size: the context may be unusable."""
     return isinstance(error.__cause__, cl.Error) and not isinstance(error, TooLarge)
 
 
-# Looked up once: networks of a few microseconds notice it.
+# Looked up once: measurable in networks of a few microseconds.
 _enter, _exit = process.ProtectedCall.__enter__, process.ProtectedCall.__exit__
 
 
 class opencl(process.ProtectedCall):
-    """A context of a driver's calls, whose errors become DeviceError with the status name.
+    """A context manager around driver calls that turns OpenCL errors into DeviceError.
 
-    It may be entered again and again, by several threads.
+    Reentrant and thread-safe.
     """
 
     def __init__(self, call: str, context: Context | None = None) -> None:
-        """`call`: its name in the text.
+        """`call`: its name in the error message.
 
-        `context`: the one that is used; no device opened later shares it after an error, unless the
-        error is a refused size, which is TooLarge.
+        `context`: the context in use; after an error no device opened later shares it, unless the
+        error is a refused size (TooLarge).
         """
         self._call = call
         self._context = context
@@ -84,16 +84,16 @@ class Context:
 
     Attributes:
         cl_context: pyopencl's object.
-        programs, failures: by source; a failure is a build that the driver refused.
-        of_binaries: the digests of programs that were made of a binary.
-        lock: held while a program is built.
+        programs, failures: by source; a failure is a build that the driver rejected.
+        of_binaries: digests of the programs loaded from binaries.
+        lock: held while a program is being built.
     Raises:
         DeviceError: the device refuses a context.
     """
 
     def __init__(self, cl_device: cl.Device) -> None:
-        # NOTE: before the context. PoCL 3.0 aborts where a context is let go before its programs,
-        # and Python lets attributes go in this order.
+        # NOTE: before the context. PoCL 3.0 aborts if a context is released before its programs,
+        # and Python releases attributes in this order.
         self.programs: dict[str, cl.Program] = {}
         self.failures: dict[str, KernelBuildError] = {}
         self.of_binaries: set[str] = set()
@@ -102,20 +102,20 @@ class Context:
             self.cl_context = cl.Context([cl_device])
 
     def retire(self) -> None:
-        """Leave this context to those that have it: devices opened later get another."""
+        """Stop sharing this context: devices opened later get a new one."""
         with _lock:
             for key in [key for key, context in _shared.items() if context is self]:
                 del _shared[key]
 
 
-# By pyopencl's device and by what kernels are kept by, which has the device profile in it.
+# By pyopencl device and by cache identity, which includes the device profile.
 _shared: weakref.WeakValueDictionary[tuple[int, str], Context] = weakref.WeakValueDictionary()
-# One that a thread may take again: the garbage collector may let contexts go at any time.
+# Reentrant: the garbage collector may release contexts at any time.
 _lock = threading.RLock()
 
 
 def shared_context(cl_device: cl.Device, identity: str) -> Context:
-    """Return the context that opened devices of this identity share; raises as Context."""
+    """Return the context shared by opened devices of this identity; raises as Context."""
     key = (cl_device.int_ptr, identity)
     with _lock:
         context = _shared.get(key)

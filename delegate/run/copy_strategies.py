@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A run: bytes go up, kernels are launched, bytes come down, each in one of several ways."""
+"""Strategies to copy a run's inputs and outputs between host and device, around its launches."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from delegate.run.mapping import mapped, unmap_if_possible
 from delegate.run.state import StateGuard
 from delegate.run.state_binding import StateBinding
 
-# A kernel whose arguments are set, its global and its local size.
+# A kernel with its arguments set, its global and its local size.
 ReadyKernel = tuple[cl.Kernel, tuple[int], tuple[int]]
 _BOTH = cl.map_flags.READ | cl.map_flags.WRITE
 
 
 class CopyStrategy:
-    """Copied by the driver, from and to any memory of the host.
+    """The driver copies between the arena and arbitrary host memory.
 
-    A run is `write_inputs`, `enqueue` and `read_outputs`. Callers catch errors.
+    A run is `write_inputs`, `enqueue` and `read_outputs`. Callers handle errors.
 
     Attributes:
         device, queue, arena, memory, binding; kernels: in launch order.
@@ -43,7 +43,7 @@ class CopyStrategy:
         kernels: Sequence[ReadyKernel],
         binding: StateBinding | None = None,
     ) -> None:
-        """`binding`: what brings state to the arena before a run, and keeps it after."""
+        """`binding`: copies state into the arena before a run and saves it afterwards."""
         self.events: list[cl.Event] = []
         self.device = device
         self.queue = queue
@@ -51,15 +51,15 @@ class CopyStrategy:
         self.memory = memory
         self.kernels = kernels
         self.binding = binding
-        # NOTE: pyopencl waits for a copy whose event is dropped, so they are held to the end.
+        # NOTE: pyopencl waits for a copy when its event is dropped, so all events are held.
         self._copies: list[object] = []
-        # Made once: networks of a few microseconds notice it.
+        # Created once: measurable in networks of a few microseconds.
         self._running = self.calling("running")
         self._input_arguments = [self._copy_arguments(place, True) for place in memory.inputs]
         self._output_arguments = [self._copy_arguments(place, False) for place in memory.outputs]
 
     def calling(self, call: str) -> opencl | StateGuard:
-        """Return the context of a run's calls; an error in it loses the state."""
+        """Return the context manager for a run's calls; an error in it loses the state."""
         made = self.device.calling(call)
         return made if self.binding is None else StateGuard(made, self.binding.state)
 
@@ -71,7 +71,7 @@ class CopyStrategy:
             self.read_outputs(outputs)
 
     def submit(self, inputs: Sequence[Bytes], outputs: Sequence[Bytes]) -> None:
-        """Enqueue a run; the arrays are the device's until `wait`."""
+        """Enqueue a run; the arrays must not be touched until `wait`."""
         with self._running:
             self._copy_up(inputs)
             self.events = self.compute()
@@ -79,16 +79,16 @@ class CopyStrategy:
             self.queue.flush()
 
     def wait(self) -> None:
-        """Return when the submitted run's outputs are there; raises DeviceError."""
+        """Wait for the submitted run's outputs; raises DeviceError."""
         with self._running:
             self._end_copies()
 
     def enqueue(self) -> list[cl.Event]:
-        """Put the launches alone into the queue; return their events."""
+        """Enqueue the launches alone; return their events."""
         return [cl.enqueue_nd_range_kernel(self.queue, *each) for each in self.kernels]
 
     def compute(self) -> list[cl.Event]:
-        """Enqueue a run's work on the device: the launches, and before and after them its state."""
+        """Enqueue a run's device work: restore the state, launch, save the state."""
         if self.binding is None:
             return self.enqueue()
         self.binding.restore()
@@ -97,11 +97,11 @@ class CopyStrategy:
         return events
 
     def write_inputs(self, inputs: Sequence[Bytes]) -> None:
-        """Bring the inputs to the device, before what is enqueued next."""
+        """Copy the inputs to the device, ahead of later enqueued work."""
         self._copy_up(inputs)
 
     def write_zeros(self) -> None:
-        """As `write_inputs`, with zeros for all inputs; raises DeviceError."""
+        """Like `write_inputs`, with zeros for all inputs; raises DeviceError."""
         sizes = [self.memory.batch * size for _, size in self.memory.inputs]
         zeros = np.zeros(max(sizes, default=0), np.uint8)
         if self.binding is not None:
@@ -110,23 +110,23 @@ class CopyStrategy:
             self.write_inputs([zeros[:size] for size in sizes])
 
     def read_outputs(self, outputs: Sequence[Bytes]) -> None:
-        """Wait for what is enqueued, and bring the outputs."""
+        """Wait for enqueued work, and copy the outputs to the host."""
         self._copy_down(outputs)
         self._end_copies()
 
     def host_array(self, size: int) -> Bytes:
-        """Return host bytes that are fast for `submit` to copy from and to; undefined values."""
+        """Return uninitialised host memory that `submit` copies from and to quickly."""
         return np.zeros(size, np.uint8)
 
     def close(self) -> None:
-        """Give back what it holds of the arena; later runs fail."""
+        """Release its use of the arena; later runs fail."""
 
     def _copy_up(self, inputs: Sequence[Bytes]) -> None:
         queue, arena = self.queue, self.arena
         self._copies = [
             cl.enqueue_copy(queue, arena, source, is_blocking=False, **place)
             for source, place in zip(inputs, self._input_arguments, strict=True)
-            if source.nbytes  # OpenCL refuses a copy of nothing, as of an empty tensor
+            if source.nbytes  # OpenCL rejects zero-size copies, as of an empty tensor
         ]
 
     def _copy_down(self, outputs: Sequence[Bytes]) -> None:
@@ -142,7 +142,7 @@ class CopyStrategy:
         self._copies = []
 
     def _copy_arguments(self, place: tuple[int, int], is_input: bool) -> dict[str, Any]:
-        """The arguments that say where in the arena a tensor's bytes of all pictures lie."""
+        """Return the arguments that locate a tensor of the whole batch in the arena."""
         offset, size = place
         if self.memory.batch == 1:
             return {"dst_offset" if is_input else "src_offset": offset}
@@ -156,7 +156,7 @@ class CopyStrategy:
 
 
 class MappedCopy(CopyStrategy):
-    """Copied by the host into the arena, which is mapped for it; one picture at a time."""
+    """The host copies into the mapped arena; batch size 1 only."""
 
     def write_inputs(self, inputs: Sequence[Bytes]) -> None:
         """Copy into mapped memory."""
@@ -175,7 +175,7 @@ class MappedCopy(CopyStrategy):
 
 
 class PinnedCopy(CopyStrategy):
-    """Copied by the host into pinned memory, and from there by the device."""
+    """The host copies into pinned memory, which the device copies from."""
 
     _staging: tuple[list[Bytes], list[Bytes]] | None = None
 
@@ -187,7 +187,7 @@ class PinnedCopy(CopyStrategy):
         super().write_inputs(staged_inputs)
 
     def read_outputs(self, outputs: Sequence[Bytes]) -> None:
-        """Copy what the device copied into pinned memory."""
+        """Copy from pinned memory, which the device has copied to."""
         _, staged_outputs = self._staged()
         super().read_outputs(staged_outputs)
         for result, staged in zip(outputs, staged_outputs, strict=True):
@@ -202,43 +202,43 @@ class PinnedCopy(CopyStrategy):
         return self._staging
 
     def host_array(self, size: int) -> Bytes:
-        """Return pinned bytes, undefined; raises DeviceError where the driver refuses them."""
+        """Return uninitialised pinned memory; raises DeviceError if the driver refuses it."""
         if not size:
             return super().host_array(size)
         flags = cl.mem_flags.READ_WRITE | cl.mem_flags.ALLOC_HOST_PTR
         pinned = self.device.buffer("pinned memory", flags, size)
         with self.device.calling(f"mapping {size >> 10} KiB of pinned memory"):
-            # The array keeps the mapping, and that the buffer.
+            # The array holds the mapping, which holds the buffer.
             array: Bytes = cl.enqueue_map_buffer(self.queue, pinned, _BOTH, 0, size, np.uint8)[0]
         weakref.finalize(array, unmap_if_possible, array.base, self.queue).atexit = False
         return array
 
 
 class DirectAccess(CopyStrategy):
-    """Copied by the host into the arena, whose memory is the host's; one picture at a time.
+    """The host copies into the arena, which is host memory; batch size 1 only.
 
-    The arena stays mapped while kernels run. OpenCL 1.2 does not say what they see then, so only
-    `Device.shares_memory` and a comparison of a run's bytes (DeviceBench.transfers) allow it.
+    The arena stays mapped while kernels run. OpenCL 1.2 leaves undefined what they see, so this
+    needs `Device.shares_memory` and a bytewise comparison of a run (DeviceBench.transfers).
     """
 
     def __init__(
         self, device: Device, queue: cl.CommandQueue, arena: cl.Buffer, *more: Any
     ) -> None:
-        """As CopyStrategy's. Raises DeviceError."""
+        """Arguments as CopyStrategy. Raises DeviceError."""
         super().__init__(device, queue, arena, *more)
         with device.calling("mapping the arena"):
             whole: Bytes = cl.enqueue_map_buffer(queue, arena, _BOTH, 0, arena.size, np.uint8)[0]
         self._unmap = weakref.finalize(self, unmap_if_possible, whole.base, queue)
         self._unmap.atexit = False
-        # Small copies: writing through a memoryview is faster, and reading through an array.
+        # For small copies, writing is faster through a memoryview, reading through an array.
         self._inputs = [whole.data[at : at + size] for at, size in self.memory.inputs]
         self._outputs = [whole[at : at + size] for at, size in self.memory.outputs]
-        # outputs of the run that was submitted
+        # outputs of the submitted run
         self._pending_outputs: Sequence[Bytes] | None = None
         self._work_arena = (self.binding and self.binding.arena) or Arena(arena)
 
     def submit(self, inputs: Sequence[Bytes], outputs: Sequence[Bytes]) -> None:
-        """Enqueue a run; the outputs are the device's until `wait`."""
+        """Enqueue a run; the outputs must not be touched until `wait`."""
         self.wait()
         with self._running:
             self.write_inputs(inputs)
@@ -247,29 +247,29 @@ class DirectAccess(CopyStrategy):
         self._pending_outputs = outputs
 
     def wait(self) -> None:
-        """Return when the submitted run's outputs are there."""
+        """Wait for the submitted run's outputs."""
         if self._pending_outputs is not None:
             with self._running:
                 self.read_outputs(self._pending_outputs)
             self._pending_outputs = None
 
     def enqueue(self) -> list[cl.Event]:
-        """Put the launches alone into the queue; return their events."""
+        """Enqueue the launches alone; return their events."""
         self._work_arena.is_running = True
         return super().enqueue()
 
     def write_inputs(self, inputs: Sequence[Bytes]) -> None:
-        """Copy into the arena, once no kernel works in it."""
-        if self._work_arena.is_running:  # Ctrl-C or an error ended the run before while kernels ran
+        """Copy into the arena once no kernel is running in it."""
+        if self._work_arena.is_running:  # the last run was interrupted while kernels ran
             self.queue.finish()
             self._work_arena.is_running = False
         for place, source in zip(self._inputs, inputs, strict=True):
             place[:] = source.data
 
     def read_outputs(self, outputs: Sequence[Bytes]) -> None:
-        """Copy from the arena, once the launches have ended."""
+        """Copy from the arena once the launches have finished."""
         if self.events and self.binding is None:
-            self.events[-1].wait()  # it is faster than `finish`
+            self.events[-1].wait()  # faster than `finish`
         else:
             self.queue.finish()
         self._work_arena.is_running = False
@@ -277,21 +277,21 @@ class DirectAccess(CopyStrategy):
             result[:] = place
 
     def close(self) -> None:
-        """Unmap the arena, behind all that was put into the queue; later runs fail."""
+        """Unmap the arena after all enqueued work; later runs fail."""
         self._inputs, self._outputs = [], []
         self._unmap()
 
 
 COPIED, MAPPED, PINNED, DIRECT = "copied", "mapped", "pinned", "direct"
 STRATEGIES = {COPIED: CopyStrategy, MAPPED: MappedCopy, PINNED: PinnedCopy, DIRECT: DirectAccess}
-# What the choice is remembered by: with another way it is made anew.
+# The cache key of the choice: it is measured anew when the strategies change.
 COPY_CHOICE = f"transfer: {', '.join(STRATEGIES)}"
 
 
 def copy_strategy_for(name: str, batch: int, shares_memory: bool) -> type[CopyStrategy]:
-    """Return the transfer of this name, or what stands for it here.
+    """Return the copy strategy of this name, or its substitute here.
 
-    A batch is never mapped, as its pictures lie apart. `shares_memory`: the device, with the host.
+    A batch is never mapped, as its elements are not contiguous. `shares_memory`: with the host.
     """
     is_mapped = name in (MAPPED, DIRECT)
     is_possible = not (is_mapped and batch > 1) and (shares_memory or name != DIRECT)

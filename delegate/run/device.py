@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An opened OpenCL device: its context, queues and limits. Its errors leave here as ours."""
+"""An opened OpenCL device: its context, queues and limits; OpenCL errors become DeviceError."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from delegate.run.pages import in_large_pages
 
 
 def identity_with(info: DeviceInfo, profile: DeviceProfile | None) -> str:
-    """Return what makes it the same device, driver and profile in another process."""
+    """Return a key that identifies device, driver and profile across processes."""
     return info.identity if profile is None else f"{info.identity}|{profile.identity}"
 
 
 def allowed(isa: Collection[str], profile: DeviceProfile | None) -> list[str]:
-    """Return what of these a profile leaves."""
+    """Return the subset that a profile allows."""
     return [name for name in isa if profile is None or name in profile.isa]
 
 
@@ -32,13 +32,12 @@ class Device:
     Attributes:
         info; cl_device: pyopencl's object; max_alloc_bytes, max_argument_bytes, vector_width,
         compute_units.
-        shares_memory: a CPU that says that its buffers may be memory which the host sees at any
-        time.
-        is_far: no CPU, and it says that its memory is another than the host's.
-        proven: the names in delegate.isa that may be used: what self-tests found to work here, less
-        what is excluded or what the profile lacks.
+        shares_memory: a CPU that reports fine-grained host-visible buffers.
+        is_far: not a CPU, and it reports memory separate from the host's.
+        proven: the names in delegate.isa that may be used: those whose self-tests passed here,
+            without those excluded or missing in the profile.
         profile: another device's limits, enforced beside its own; type: the profile's, else its
-        own; identity: what kernels and times are kept by, profile included.
+            own; identity: the cache key of kernels and timings, profile included.
     Raises:
         DeviceError: the device is gone or refuses a context.
     """
@@ -51,7 +50,7 @@ class Device:
         profile: DeviceProfile | None = None,
         shares_context: bool = False,
     ) -> None:
-        """Open it; `shares_context`: with the other devices of this process that do so, too."""
+        """Open it; `shares_context`: with other devices of this process that were opened so."""
         entry = next((e for e in device_entries() if e[0] == info), None)
         if entry is None:
             raise DeviceError(f"device {info.name} ({info.platform}) is no longer there")
@@ -100,14 +99,14 @@ class Device:
         return self._context is None
 
     def calling(self, call: str) -> opencl:
-        """Return the context of calls with this name; OpenCL's is not shared after an error."""
+        """Return a context manager for calls of this name; an error retires the OpenCL context."""
         return opencl(call, self._context)
 
     def check_buffer(self, what: str, size: int, largest: int | None = None) -> None:
-        """Return if a buffer of so many bytes may be made; `largest`: a limit beside the device's.
+        """Check that a buffer of this size can be created; `largest`: a limit beside the device's.
 
         Raises:
-            TooLarge: it may not.
+            TooLarge: it cannot.
         """
         limit = min(self.max_alloc_bytes, largest or self.max_alloc_bytes)
         if size > limit:
@@ -117,10 +116,10 @@ class Device:
             )
 
     def buffer(self, what: str, access: int, size: int) -> cl.Buffer:
-        """Return a buffer of so many bytes; `what` names it for people.
+        """Return a buffer of `size` bytes; `what` names it in messages.
 
         Raises:
-            TooLarge: it is larger than one may be, or the driver has no room for it.
+            TooLarge: above the buffer limit, or the driver cannot allocate it.
         """
         self.check_buffer(what, size)
         with self.calling(f"allocating {size >> 10} KiB of {what}"):
@@ -132,14 +131,14 @@ class Device:
             return cl.Buffer(context, access | cl.mem_flags.USE_HOST_PTR, hostbuf=memory)
 
     def group_limit(self, kernel: cl.Kernel) -> int:
-        """Return the work-items a group of this kernel may have.
+        """Return the largest work-group size of this kernel.
 
         Raises:
-            DeviceError: it cannot run here: it wants more of them, of local memory or of arguments.
+            DeviceError: it needs more work-items, local memory or arguments than there are.
         """
         wanted = cl.kernel_work_group_info
         with opencl(f"clGetKernelWorkGroupInfo {kernel.function_name}"):
-            # The kernel's own limit, not the device's: registers may allow fewer items.
+            # The kernel's own limit, not the device's: register pressure may lower it.
             limit: int = kernel.get_work_group_info(wanted.WORK_GROUP_SIZE, self.cl_device)
             fixed = math.prod(
                 kernel.get_work_group_info(wanted.COMPILE_WORK_GROUP_SIZE, self.cl_device)
@@ -149,7 +148,7 @@ class Device:
             limit = min(limit, self.profile.max_work_group_size)
             most, arguments = self.profile.max_argument_bytes, argument_bytes(kernel)
             self._check(kernel, "bytes of arguments", arguments, most)
-            # NOTE: rusticl of Mesa 22.3 counts it twice; its own limit it keeps itself.
+            # NOTE: rusticl of Mesa 22.3 counts it twice, but enforces its own limit correctly.
             with opencl("clGetDeviceInfo"):
                 own = self.cl_device.local_mem_size
             if (most := self.profile.local_mem_bytes) < own:
@@ -168,25 +167,25 @@ class Device:
         return "" if self.profile is None else f" (device profile {self.profile.name})"
 
     def another_queue(self) -> cl.CommandQueue:
-        """Return one more in-order queue, for work that goes side by side.
+        """Return another in-order queue, for concurrent work.
 
         Raises:
-            DeviceError: the driver has none left.
+            DeviceError: the driver has no more.
         """
         with self.calling("clCreateCommandQueue"):
             return cl.CommandQueue(self.context.cl_context, properties=self._queue_properties)
 
     def close(self) -> None:
-        """Let the queue and the context go; a shared context ends with the last that has it.
+        """Release the queue and the context; a shared context ends with its last user.
 
-        What was made in the context is closed before. A second call does nothing.
+        Close everything created in the context first. A second call does nothing.
         """
         self._queue = self._context = None
 
 
 def _is_coherent(cl_device: cl.Device) -> bool:
-    """Whether a device has memory that the host sees without mapping, once kernels have ended."""
+    """Whether the host sees device memory without mapping once kernels have finished."""
     try:
         return bool(cl_device.svm_capabilities & cl.device_svm_capabilities.FINE_GRAIN_BUFFER)
-    except (cl.Error, AttributeError):  # OpenCL before 2.0 does not know the question
+    except (cl.Error, AttributeError):  # OpenCL before 2.0 lacks the query
         return False

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The OpenCL devices of this machine, as records: list them, and find those that a user means."""
+"""The OpenCL devices of this machine as records: listing and selection."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from delegate.run.context import opencl
 
 _log = logging.getLogger("delegate")
 _warned: set[str] = set()
-_empty_platforms: list[str] = []  # their names, of the last listing
+_empty_platforms: list[str] = []  # names, from the last listing
 _TYPES = (
     (cl.device_type.GPU, "gpu"),
     (cl.device_type.ACCELERATOR, "accelerator"),
@@ -37,26 +37,26 @@ PERMISSION_HINT = (
 
 @dataclass(frozen=True, slots=True)
 class DeviceInfo:
-    """What a device says of itself."""
+    """What a device reports about itself."""
 
     index: int  # position in list_devices()
     platform: str
     platform_version: str
     name: str
     vendor: str
-    version: str  # of OpenCL
-    driver: str  # the driver's own version
+    version: str  # OpenCL version
+    driver: str  # driver version
     type: str  # "gpu", "accelerator", "cpu" or "custom"
 
     @property
     def identity(self) -> str:
-        """What makes it the same device with the same driver in another process."""
+        """A key that identifies device and driver across processes."""
         return "|".join((self.platform, self.platform_version, self.name, self.driver))
 
     def matches(self, selector: str) -> bool:
-        """Whether it is the device's index, or words of its platform's or its own name.
+        """Whether the selector is its index, or words of its platform or device name.
 
-        Every word must be a part of these names, in any case.
+        Every word must be a substring of these names, ignoring case.
         """
         if selector.isdecimal():
             return self.index == int(selector)
@@ -67,17 +67,17 @@ class DeviceInfo:
 def list_devices() -> tuple[DeviceInfo, ...]:
     """Return every device of every platform: GPUs, accelerators, CPUs, then others.
 
-    A device that does not say what it is is left out, with one warning.
+    A device whose queries fail is left out, with one warning.
 
     Raises:
-        NoDeviceError: no platform or no device; says what was found and what to install.
-        DeviceError: this process was forked from one that had used OpenCL.
+        NoDeviceError: no platform or no device; says what exists and what to install.
+        DeviceError: this process was forked from one that had already used OpenCL.
     """
     return tuple(info for info, _ in device_entries())
 
 
 def device_entries() -> list[tuple[DeviceInfo, cl.Device]]:
-    """Return the devices of `list_devices`, each with pyopencl's object.
+    """Return the devices of `list_devices`, each with its pyopencl object.
 
     Raises:
         NoDeviceError, DeviceError: as `list_devices`.
@@ -123,7 +123,7 @@ def device_entries() -> list[tuple[DeviceInfo, cl.Device]]:
 
 
 def device_info(device: cl.Device, platform: str, version: str) -> DeviceInfo:
-    """Return what a device says of itself, not yet with its index; raises DeviceError."""
+    """Query a device, without its index; raises DeviceError."""
     with opencl("clGetDeviceInfo"):
         return DeviceInfo(
             index=0,
@@ -138,27 +138,27 @@ def device_info(device: cl.Device, platform: str, version: str) -> DeviceInfo:
 
 
 def _status_of(error: cl.Error) -> str:
-    """Return the failed call and its status."""
+    """Return the failed call and its status code."""
     return f"{error.routine}: CL_{cl.status_code.to_string(error.code, 'status %d')}"
 
 
 def _why_no_platform(error: cl.Error) -> str:
-    """Return why the loader gives no platform, and what to do."""
+    """Return why the loader lists no platform, and how to fix it."""
     if error.code != cl.status_code.PLATFORM_NOT_FOUND_KHR:
         return f"no OpenCL platform can be listed: {_status_of(error)}; {PERMISSION_HINT}"
     return f"no OpenCL platform was found; {icds.hint()}{driver_caches.obstacles()}{INSTALL_HINT}"
 
 
 def _why_none(empty: Sequence[str], silent: Sequence[str]) -> str:
-    """Return what was found in the place of a device, and what to do."""
-    if silent:  # a driver is installed, and it told what is wrong
+    """Return why there is no device, and how to fix it."""
+    if silent:  # a driver is installed and reported the cause
         return f"no OpenCL device: {'; '.join(silent)}; {PERMISSION_HINT}"
     hint = f"{driver_caches.obstacles()}{_rusticl_hint(empty)}{INSTALL_HINT}"
     return f"no OpenCL device: platform {', '.join(empty)} has none; {hint}"
 
 
 def _rusticl_hint(empty: Sequence[str]) -> str:
-    """Return why rusticl has no devices, as the beginning of a sentence; "" if it has some."""
+    """Return why rusticl has no devices, as the start of a sentence; "" if it has some."""
     if "rusticl" not in empty:
         return ""
     enabled = os.environ.get("RUSTICL_ENABLE")
@@ -168,10 +168,10 @@ def _rusticl_hint(empty: Sequence[str]) -> str:
 
 
 def matching(selector: str | int | None) -> tuple[DeviceInfo, ...]:
-    """Return the devices a selector of one means, in list order: an index, words, or None for all.
+    """Return the devices that match a single-device selector: an index, words, or None for all.
 
     Raises:
-        NoDeviceError: none matches, or it means several; the text shows the list.
+        NoDeviceError: no match, or several devices meant; the message lists the devices.
     """
     if several := several_devices(selector):
         raise NoDeviceError(
@@ -181,13 +181,13 @@ def matching(selector: str | int | None) -> tuple[DeviceInfo, ...]:
 
 
 def several_devices(selector: str | int | None) -> tuple[DeviceInfo, ...]:
-    """Return the devices that a selector of several means, in list order; (): it means one.
+    """Return the devices of a multi-device selector, in list order; (): it selects a single one.
 
-    "all" means every device, "all nvidia" those that the words match, and "0,llvmpipe" those that
-    a part between commas matches. Words that match a device whose name has commas mean that one.
+    "all" selects every device, "all nvidia" those that match the words, and "0,llvmpipe" the
+    union of the comma-separated parts. Words that match a device name with commas select that one.
 
     Raises:
-        NoDeviceError: none matches, or a part has none; the text shows the list.
+        NoDeviceError: no match, or a part has none; the message lists the devices.
     """
     if not isinstance(selector, str):
         return ()

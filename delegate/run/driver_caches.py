@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The folders in which drivers keep what they compiled: another place for those that fail.
+"""Kernel cache folders of drivers: redirected where they cannot be written.
 
-Services and containers run as users whose home cannot be written. PoCL has no device then, other
-drivers compile everything at each start, and pyopencl makes no kernel.
+Services and containers run as users without a writable home. PoCL then has no device, other
+drivers recompile everything at each start, and pyopencl creates no kernel.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from delegate.errors import CacheError
 from delegate.guard import cache
 
 _SHARED_MEMORY = "/dev/shm"
-_LEAST_ROOM_BYTES = 4 << 20  # what PoCL keeps of a small model's kernels
+_LEAST_ROOM_BYTES = 4 << 20  # PoCL's cache for a small model
 _log = logging.getLogger("delegate")
 
 
-# A driver's variable, which names its folder, and the folder below home where it is not set; the
-# drivers read them when they are loaded.
+# By driver: the variable that names its folder, and the default below the home folder; drivers
+# read them when they are loaded.
 # Source: the drivers' documentation: docs/envvar of PoCL and of Mesa; CUDA's programming guide
 _DRIVERS = {
     "PoCL": ("POCL_CACHE_DIR", ".cache/pocl/kcache"),
@@ -38,10 +38,10 @@ _DRIVERS = {
 
 @lru_cache(maxsize=1)
 def prepare() -> None:
-    """Name another folder to each driver that cannot write its own; before drivers are loaded.
+    """Redirect each driver that cannot write its cache folder; call before drivers are loaded.
 
-    A folder that the user named is left as it is. The other one is in this program's cache, or a
-    temporary one where that cannot be written either.
+    A folder that the user set is left alone. The replacement is in this program's cache, or a
+    temporary folder if that is not writable either.
     """
     _prepare_temporary()
     for name, (variable, below_home) in _DRIVERS.items():
@@ -50,14 +50,14 @@ def prepare() -> None:
             continue
         if (other := _fallback_folder(name)) is not None:
             os.environ[variable] = str(other)
-            _log.debug("%s cannot keep its kernels in %s (%s): %s", name, folder, why, other)
+            _log.debug("%s cannot cache its kernels in %s (%s): %s", name, folder, why, other)
     _prepare_pyopencl()
 
 
 def _prepare_temporary() -> None:
-    """Let temporary files be made in shared memory, if no other place can be written.
+    """Fall back to shared memory for temporary files if nothing else is writable.
 
-    A container of `docker run --read-only` has no other.
+    That is the case in a container of `docker run --read-only`.
     """
     try:
         tempfile.gettempdir()
@@ -67,10 +67,10 @@ def _prepare_temporary() -> None:
 
 
 def _prepare_pyopencl() -> None:
-    """Let pyopencl open its database elsewhere, if its own place cannot be written.
+    """Redirect pyopencl's cache if its own place is not writable.
 
-    It keeps Python code there that sets a kernel's arguments. It looks for the user's cache folder
-    once, as its module is imported, and has no variable of its own.
+    It caches generated Python code that sets kernel arguments. The folder is looked up once, at
+    import, and no variable overrides it.
     """
     if _obstacle(cache.user_folder("pytools")) and (other := _fallback_folder("pyopencl")):
         name = "XDG_CACHE_HOME"
@@ -84,7 +84,7 @@ def _prepare_pyopencl() -> None:
 
 
 def _fallback_folder(name: str) -> Path | None:
-    """Return a folder of ours for a driver's files; None: there is no place for it."""
+    """Return a folder of ours for a driver's cache; None: nowhere to put it."""
     with contextlib.suppress(CacheError):
         folder = cache.make_folder(f"drivers/{name.lower()}")
         if _has_room(folder):
@@ -96,7 +96,7 @@ def _fallback_folder(name: str) -> Path | None:
 
 
 def obstacles() -> str:
-    """Return which named folders their drivers cannot write, for the beginning of a sentence."""
+    """Return which configured folders are not writable, as the start of a sentence."""
     found = ""
     for name, (variable, _) in _DRIVERS.items():
         named = os.environ.get(variable)
@@ -106,7 +106,7 @@ def obstacles() -> str:
 
 
 def _default(below_home: str) -> Path | None:
-    """Return where a driver keeps its files; None: without a home it takes a temporary folder."""
+    """Return a driver's default folder; None: without a home it uses a temporary folder."""
     top, _, folder = below_home.partition("/")
     if top == ".cache" and (caches := os.environ.get("XDG_CACHE_HOME")):
         return Path(caches, folder)
@@ -115,10 +115,10 @@ def _default(below_home: str) -> Path | None:
 
 
 def _obstacle(folder: Path) -> str | None:
-    """Return why a folder cannot be written or made, or None."""
+    """Return why a folder cannot be written or created, or None."""
     for place in (folder, *folder.parents):
-        if os.path.isdir(place):  # Path.is_dir raises where it may not look
-            # /proc and /sys take no file, though they seem to.
+        if os.path.isdir(place):  # Path.is_dir raises without permission
+            # access() succeeds in /proc and /sys, but no file can be created.
             is_kernel_s = not {Path("/proc"), Path("/sys")}.isdisjoint((place, *place.parents))
             is_writable = os.access(place, os.W_OK | os.X_OK) and not is_kernel_s
             if is_writable:
@@ -126,11 +126,11 @@ def _obstacle(folder: Path) -> str | None:
             return f"{place} cannot be written"
         if os.path.exists(place):
             return f"{place} is no folder"
-    return f"{folder} is nowhere"
+    return f"{folder} does not exist"
 
 
 def _has_room(folder: str | Path) -> bool:
-    """Whether a driver's files fit there; a file system that does not say has it."""
+    """Whether a driver's cache fits; assumed if the file system does not report free space."""
     try:
         status = os.statvfs(folder)
     except OSError:
@@ -145,13 +145,13 @@ def _temporary() -> Path:
 
 
 def temporary_folder(files: Mapping[str, bytes] | None = None) -> Path:
-    """Return a new folder that goes with this process; `files`: what it holds, by name.
+    """Return a new folder, deleted when the process exits; `files`: its content, by name.
 
     Raises:
-        CacheError: there is no place for it.
+        CacheError: no place is writable.
     """
     try:
-        # Where no room is left, a folder may yet be made, and nothing in it.
+        # On a full file system a folder can still be created, but nothing in it.
         place = tempfile.gettempdir()
         if not _has_room(place) and os.access(_SHARED_MEMORY, os.W_OK | os.X_OK):
             place = _SHARED_MEMORY

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs the plan of a partition: what stays goes up once; a run copies in, launches, copies out."""
+"""Executes the plan of a partition: constants are uploaded once; a run copies and launches."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ from delegate.run.weights import Lease
 
 
 class Executor:
-    """A plan with its memory and kernels on a device. It decides nothing.
+    """A plan with its memory and kernels on a device. It makes no decisions.
 
     Attributes:
-        plan, batch; dispatch_mode: how its launches reach the device.
-        inputs, outputs: the tensors that a run is given and gives.
+        plan, batch; dispatch_mode: how the launches are submitted.
+        inputs, outputs: the tensors that a run takes and returns.
     Raises:
-        DeviceError: it does not fit, or the driver refuses a program or memory, or does not keep
-            what memory was filled with.
+        DeviceError: out of memory, a program or buffer refused by the driver, or memory that
+            does not hold what was written to it.
     """
 
     def __init__(
@@ -50,12 +50,12 @@ class Executor:
         state: State | None = None,
         trying: Callable[[], AbstractContextManager[object]] = contextlib.nullcontext,
     ) -> None:
-        """Take memory and upload what does not change.
+        """Allocate memory and upload the constant data.
 
-        `constants`: those of the plan, which are this executor's from here on, also after an error.
-        `own_queue`: its runs go beside those of others. `state`: what brings and keeps the values
-        that it has; others cross as all tensors do, as for measuring. `trying`: the context of runs
-        of which nobody knows yet whether they end the process.
+        `constants`: the plan's; this executor takes ownership, also after an error.
+        `own_queue`: runs are concurrent with others. `state`: holds the persistent tensors; those
+        not in it are copied like other tensors, as for measuring. `trying`: the context manager
+        of runs that may still end the process.
         """
         self.plan = plan
         self.inputs, self.outputs = (
@@ -67,10 +67,10 @@ class Executor:
         self._device = device
         self._state = state
         self._constants: Lease | None = constants
-        self._arena: Arena | None = None  # that others have, too; None: it has its own
+        self._arena: Arena | None = None  # shared with other executors; None: it has its own
         self._buffers: list[cl.Buffer] = []
         self._copy_strategy: CopyStrategy | None = None
-        # The arrays of the last run, whose sizes were found to be right.
+        # The arrays of the last run, whose sizes were checked.
         self._last_arrays: tuple[Sequence[Bytes] | None, Sequence[Bytes] | None] = (None, None)
         try:
             self._queue = device.another_queue() if own_queue else device.queue
@@ -90,25 +90,25 @@ class Executor:
 
     @property
     def uses_fp16(self) -> bool:
-        """Whether values of its float32 tensors are halves between launches."""
+        """Whether its float32 tensors are stored as fp16 between launches."""
         return self.plan.uses_fp16
 
     def _make_strategy(self, arena: cl.Buffer) -> CopyStrategy:
-        """Return what runs it in this arena."""
+        """Return the copy strategy for this arena."""
         memory, binding = self._run_memory(arena)
         return self._strategy_class(
             self._device, self._queue, arena, memory, self._ready(arena), binding
         )
 
     def _ready(self, arena: cl.Buffer) -> list[ReadyKernel]:
-        """Return the kernels in order, with their arguments."""
+        """Return the kernels in order, with their arguments set."""
         assert self._constants is not None
         made: list[ReadyKernel] = []
         for call, program in zip(self.plan.calls, self._programs, strict=True):
             with opencl(f"clCreateKernel {call.kernel}"):
                 kernel = cl.Kernel(program, call.kernel)
             with self._device.calling(f"clSetKernelArg {call.kernel}"):
-                # A kernel without constants is given some buffer in their place.
+                # A kernel without constants is passed an arbitrary buffer.
                 used = call.constants
                 constants = arena if used is None else self._constants.cl_buffers[used]
                 own: list[object] = [*self._buffers[self._own :], np.int32(call.number)]
@@ -119,7 +119,7 @@ class Executor:
         return made
 
     def _run_memory(self, arena: cl.Buffer) -> tuple[MemoryPlan, StateBinding | None]:
-        """Return where what a run is given and gives lies, and what brings the rest."""
+        """Return where a run's inputs and outputs are stored, and the binding of its state."""
         memory, state = self.plan.memory, self._state
         inputs, outputs = (
             tuple((memory.offsets[tensor], size_bytes(tensor)) for tensor in some)
@@ -131,7 +131,7 @@ class Executor:
         return crossing, StateBinding(state, self._arena, arena, self.plan)
 
     def _upload(self) -> cl.Buffer:
-        """Fill every buffer; return the arena."""
+        """Allocate and fill every buffer; return the arena."""
         flags, plan, memory = cl.mem_flags, self.plan, self.plan.memory
         kib = (memory.arena_bytes + memory.constant_bytes) >> 10
         with self._device.calling(f"allocating {kib} KiB"):
@@ -140,7 +140,7 @@ class Executor:
             else:
                 zeros = np.zeros(memory.arena_bytes, np.uint8)
                 arena = self._buffer(flags.READ_WRITE, zeros, False)
-            self._own = len(self._buffers)  # where those begin that kernels take beside the arena
+            self._own = len(self._buffers)  # the first that kernels take beside the arena
             # Kernels address memory by params: wrong ones could end the process.
             ints = as_bytes(np.array(plan.ints or (0,), np.int32))
             self._buffer(flags.READ_ONLY, ints, True)
@@ -154,10 +154,10 @@ class Executor:
         return arena
 
     def _buffer(self, access: int, values: Bytes, is_checked: bool) -> cl.Buffer:
-        """Return a buffer of these values; `is_checked`: it was read back, and holds them."""
+        """Return a buffer of these values; `is_checked`: it is read back and compared."""
         made = self._device.buffer("memory", access, values.nbytes)
         self._buffers.append(made)
-        # Touching every byte makes a lazy driver allocate now, not within a run.
+        # Touching every byte makes a lazy driver allocate now, not during a run.
         if is_checked:
             write(self._queue, made, 0, values, np.empty_like(values))
         else:
@@ -165,23 +165,23 @@ class Executor:
         return made
 
     def run(self, inputs: Sequence[Bytes], outputs: Sequence[Bytes]) -> None:
-        """Run once, from host bytes to host bytes.
+        """Run once, from host memory to host memory.
 
         Shapes:
-            one uint8 array an input or output of the plan, as long as the tensor's bytes times the
-            batch, picture after picture
+            one uint8 array for each input or output of the plan, of the tensor's bytes times the
+            batch size, batch elements in order
         Raises:
-            DeviceError: a size that does not fit, or a failed OpenCL call.
+            DeviceError: a size mismatch, or a failed OpenCL call.
         """
         self._checked(inputs, outputs).run(inputs, outputs)
 
     def submit(self, inputs: Sequence[Bytes], outputs: Sequence[Bytes]) -> None:
-        """Enqueue a run; the device has the arrays until `copy_strategy.wait`. Raises as `run`."""
+        """Enqueue a run; the arrays stay in use until `copy_strategy.wait`. Raises as `run`."""
         self._checked(inputs, outputs).submit(inputs, outputs)
 
     @property
     def copy_strategy(self) -> CopyStrategy:
-        """What runs it, with its memory and kernels; raises DeviceError where it was closed."""
+        """The copy strategy, with its memory and kernels; raises DeviceError if closed."""
         if self._copy_strategy is None:
             raise DeviceError("the delegate was closed")
         if self._arena is not None and self._arena.buffer is not self._copy_strategy.arena:
@@ -189,7 +189,7 @@ class Executor:
         return self._copy_strategy
 
     def _move(self, arena: Arena) -> None:
-        """Go on in another buffer, as the arena that it has was too small for another executor."""
+        """Switch to a larger buffer that another executor needed for the shared arena."""
         old = self._copy_strategy
         self._copy_strategy = self._make_strategy(arena.buffer)
         if old is not None:
@@ -205,14 +205,14 @@ class Executor:
         ):
             if given.nbytes != size * self.batch:
                 raise DeviceError(f"{given.nbytes} bytes given, {size * self.batch} planned")
-        if isinstance(inputs, tuple) and isinstance(outputs, tuple):  # they stay what they are
+        if isinstance(inputs, tuple) and isinstance(outputs, tuple):  # immutable
             self._last_arrays = inputs, outputs
         return strategy
 
     def repeat(self, count: int, wait: bool = False) -> float:
-        """Run the launches alone `count` times; return one time's seconds on this clock.
+        """Run the launches alone `count` times; return the seconds for one of them.
 
-        `wait`: for each time's end, as a run does.
+        `wait`: for the end of each, as a run does.
 
         Raises:
             DeviceError: a failed OpenCL call.
@@ -233,36 +233,36 @@ class Executor:
         return (time.perf_counter() - begin) / count
 
     def first_run(self) -> None:
-        """Run the launches once, on zeros: a driver's first run is slow. Raises as `repeat`."""
+        """Run the launches once, on zeros: drivers are slow the first time. Raises as `repeat`."""
         self.copy_strategy.write_zeros()
         self.repeat(1)
 
     def run_call(self, number: int) -> None:
-        """Run one kernel of the plan by itself; raises DeviceError."""
+        """Run a single kernel of the plan; raises DeviceError."""
         call, ready = self.plan.calls[number], self.copy_strategy.kernels[number]
         with self._device.calling(f"running {call.kernel}"):
             cl.enqueue_nd_range_kernel(self._queue, *ready)
             self._queue.finish()
 
     def guard(self) -> AbstractContextManager[object]:
-        """Return a context behind a run in which an error loses the state, as within the run."""
+        """Return a context manager for work after a run: an error in it loses the state."""
         return self.copy_strategy.calling("running")
 
     def inspector(self) -> PlanInspector:
-        """Return what runs the plan a node at a time.
+        """Return an inspector, which runs the plan node by node.
 
         Raises:
-            DelegateError: its launches are not apart, or it runs several pictures at once.
+            DelegateError: the launches are not separate, or the batch size is not 1.
         """
         strategy = self.copy_strategy
         if self.dispatch_mode != ONE_BY_ONE or self.batch != 1:
-            raise DelegateError("its launches are not apart: make the delegate with profiling=True")
+            raise DelegateError("its launches are fused: make the delegate with profiling=True")
         return PlanInspector(self.plan, strategy, self.inputs, self.outputs)
 
     def profile(self) -> list[LaunchTime]:
-        """Return the last run's launches; the device must have been opened for profiling."""
+        """Return the last run's launches; requires a device opened for profiling."""
         if self._copy_strategy is None or not self._copy_strategy.events:
-            return []  # it did not run yet
+            return []  # no run yet
         return self.inspector().times(self._copy_strategy.events)
 
     def __enter__(self) -> Executor:
@@ -272,13 +272,13 @@ class Executor:
         self.close()
 
     def constants(self) -> Lease:
-        """Return one more hold on its constants, the caller's to close; raises DeviceError."""
+        """Return another lease of its constants, for the caller to close; raises DeviceError."""
         if self._constants is None:
             raise DeviceError("the delegate was closed")
         return self._constants.weights.acquire(self._constants)
 
     def close(self) -> None:
-        """Give the device's memory back; a second call does nothing."""
+        """Free the device memory; a second call does nothing."""
         if self._copy_strategy is not None:
             if self._copy_strategy.binding is not None and self._arena is None:
                 self._copy_strategy.binding.evict()

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A device profile -> what fails of a kernel: words of its source, and too many arguments.
+"""Enforces a device profile on kernels: forbidden identifiers, and limits of argument size.
 
-A word becomes a name nobody declared, so only code that is compiled fails, whatever the driver, and
-the driver's log has the limit's name. Drivers tell the bytes of arguments of no kernel, so they
-are counted by the types' names.
+A forbidden word is defined as an undeclared name, so that only code that is compiled fails, with
+any driver, and the build log names the limit. No driver reports a kernel's argument bytes, so they
+are summed from the type names.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from delegate.run.context import opencl
 _MARK = "device_profile_without_"
 _WIDTHS = ("", "2", "3", "4", "8", "16")
 _ROUNDINGS = ("", "_rte", "_rtz", "_rtp", "_rtn")
-# Image types of OpenCL C 1.2, and what reads them.
+# Image types of OpenCL C 1.2, and the functions that read them.
 _IMAGES = (
     *(f"image{kind}_t" for kind in ("1d", "1d_buffer", "1d_array", "2d", "2d_array", "3d")),
     "sampler_t",
@@ -45,14 +45,14 @@ _WORDS = {
 
 
 def options(profile: DeviceProfile) -> list[str]:
-    """Return the build options of this profile: sizes of arguments can be asked with the first."""
-    # What the standard says of a device without doubles.
+    """Return the build options of this profile; the first makes argument types queryable."""
+    # What the standard prescribes for a device without doubles.
     single = [] if profile.has_fp64 else ["-cl-single-precision-constant"]
     return ["-cl-kernel-arg-info", *single]
 
 
 def lines(profile: DeviceProfile | None) -> str:
-    """Return the lines for a profile, to put before a kernel's source; None forbids nothing."""
+    """Return the lines to prepend to a kernel's source; None forbids nothing."""
     text = ""
     if profile is None:
         return text
@@ -72,7 +72,7 @@ def lines(profile: DeviceProfile | None) -> str:
 
 
 def explained(log: str, profile: DeviceProfile | None) -> str:
-    """Return a build's log, with the limit before it that it shows to be broken."""
+    """Return a build log, preceded by the profile limit that it shows to be violated."""
     found = re.search(rf"{_MARK}(\w+?)\b", log)
     if profile is None or found is None or found[1] not in _WORDS:
         return log
@@ -80,7 +80,7 @@ def explained(log: str, profile: DeviceProfile | None) -> str:
 
 
 def _types(base: str) -> Iterable[str]:
-    """Every width of a type, and the conversions that give it without naming it."""
+    """Yield every width of a type, and the conversions that produce it without naming it."""
     for width in _WIDTHS:
         yield f"{base}{width}"
         yield f"as_{base}{width}"
@@ -95,7 +95,7 @@ def _defines(what: str, words: Iterable[str]) -> str:
 
 
 def argument_bytes(kernel: cl.Kernel) -> int:
-    """Return the bytes of all arguments; the kernel was built with -cl-kernel-arg-info."""
+    """Return the bytes of all arguments; requires a build with -cl-kernel-arg-info."""
     info, private = cl.kernel_arg_info, cl.kernel_arg_address_qualifier.PRIVATE
     size = 0
     with opencl(f"clGetKernelArgInfo {kernel.function_name}"):
@@ -107,10 +107,10 @@ def argument_bytes(kernel: cl.Kernel) -> int:
 
 
 def _size_of(type_name: str) -> int:
-    """Return a private argument's bytes by its type's name.
+    """Return a private argument's size by its type name.
 
     Raises:
-        DeviceError: it is a structure of another's, whose size no driver tells.
+        DeviceError: a foreign structure, whose size no driver reports.
     """
     if block := _BLOCK.search(type_name):
         return block_bytes(int(block[1]))

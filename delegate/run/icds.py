@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The OpenCL libraries that the ICD loader opens: tried in a child process before they are here.
+"""OpenCL libraries behind the ICD loader, tried in a child process before they are loaded here.
 
-A library may abort or hang as soon as it is opened. Then it is left out of what the loader of this
-process finds, with a warning. What the child found holds until a file or a variable changes.
+A library may abort or hang as soon as it is opened. It is then hidden from this process's loader,
+with a warning. The child's findings are cached until a file or a variable changes.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ from delegate.guard.children import environment, helper
 from delegate.guard.children.helper import Response
 from delegate.run import driver_caches
 
-TIMEOUT_SECONDS = 20  # listing takes a second, and some where storage is slow
-# A failed library is tried again after an hour: the cause may be elsewhere.
+TIMEOUT_SECONDS = 20  # listing takes a second, more on slow storage
+# A failed library is tried again after an hour: the cause may lie elsewhere.
 _FAILURE_HOLDS_SECONDS = 3600
 _FOLDER = "/etc/OpenCL/vendors"
-VARIABLES = ("OCL_ICD_VENDORS", "OPENCL_VENDOR_PATH", "OCL_ICD_FILENAMES")  # in place of that
-# What drivers look at before they name their platforms, beside variables.
+VARIABLES = ("OCL_ICD_VENDORS", "OPENCL_VENDOR_PATH", "OCL_ICD_FILENAMES")  # replace the default
+# What drivers inspect before they name their platforms, beside environment variables.
 _PLACES = ("/sys/devices/system/cpu", "/dev/dri/renderD128", "/dev/nvidiactl", "/dev/galcore")
-_HOME = "PYOPENCL_HOME"  # pyopencl's wheels have a folder of their own below it
+_HOME = "PYOPENCL_HOME"  # pyopencl's wheels keep their own vendors folder below it
 _POCL = re.compile(r"libpocl\b")
 _POCL_VERSION = re.compile(r"libpocl\.so\.(\d+)\.(\d+)")
-_POCL_3_1 = (2, 10)  # as its library counts; PyPI's is 3.0
+_POCL_3_1 = (2, 10)  # its library version; PyPI's is 3.0
 _log = logging.getLogger("delegate")
 
 
@@ -44,18 +44,18 @@ _log = logging.getLogger("delegate")
 class Icd:
     """An entry of the loader's list."""
 
-    path: str  # of the .icd file, or of the library where a variable names that
+    path: str  # of the .icd file, or of the library if a variable names it directly
     library: str  # what the loader opens
     left_out: str = ""  # why it is not opened
 
 
 _is_prepared = False
-# Those of this process' user: `prepare` sets some to hide libraries.
+# As the user set them: `prepare` sets some to hide libraries.
 _named_by_user = {name: os.environ[name] for name in VARIABLES if os.environ.get(name)}
 
 
 def hint() -> str:
-    """Return which variables keep the loader from its own list, for the beginning of a sentence."""
+    """Return which variables override the loader's own list, as the start of a sentence."""
     read = {n: value for n, value in _named_by_user.items() if icd_loader_reads(n)}
     unread = [n for n in _named_by_user if n not in read]
     named = [f"{n} is {value}, where alone the loader looks; " for n, value in read.items()]
@@ -63,7 +63,7 @@ def hint() -> str:
 
 
 def trust() -> None:
-    """Open here what there is: this process may die of it."""
+    """Load all libraries in this process, without protection from crashes."""
     global _is_prepared
     driver_caches.prepare()
     _leave_out(list_icds(), {})
@@ -71,7 +71,7 @@ def trust() -> None:
 
 
 def prepare() -> None:
-    """Take from the loader's list what ends a child; before this process asks for platforms.
+    """Hide libraries that crash a child from the loader; call before listing platforms.
 
     Raises:
         NoDeviceError: children were killed, or the limits of this process are too low to tell.
@@ -97,17 +97,17 @@ def prepare() -> None:
 
 
 def _leave_out(found: Sequence[Icd], failures: Mapping[str, str]) -> None:
-    """Hide from the loader of this process what fails, and what is not to be opened."""
+    """Hide failing and unwanted libraries from this process's loader."""
     kept = [icd for icd in found if not icd.left_out and icd.path not in failures]
     if len(kept) < len(found):
         listing = _listing(kept)
-        # The system's own loader finds what it found before, if only pyopencl's wheel is concerned.
+        # The system's loader lists what it did before if only pyopencl's wheel is affected.
         is_own = all(_is_own(icd) != (icd in kept) for icd in found)
         os.environ.update({_HOME: listing[_HOME]} if is_own else listing)
 
 
 def list_icds() -> list[Icd]:
-    """Return what the loader opens in this process, in its order."""
+    """Return what the loader opens in this process, in order."""
     named = os.environ.get("OCL_ICD_VENDORS") or os.environ.get("OPENCL_VENDOR_PATH") or _FOLDER
     names = os.environ.get("OCL_ICD_FILENAMES", "") if icd_loader_reads("OCL_ICD_FILENAMES") else ""
     libraries = [each for each in names.split(":") if each]
@@ -125,7 +125,7 @@ def list_icds() -> list[Icd]:
             library = os.fsdecode(file.read_bytes()).strip()
         except OSError:
             continue
-        # Not Path.is_file, which raises where a part of the name is too long.
+        # Not Path.is_file, which raises on names that are too long.
         beside = os.path.join(file.parent, library)
         found.append(Icd(str(file), beside if library and os.path.isfile(beside) else library))
     versions = ((icd.library, _POCL_VERSION.search(icd.library)) for icd in found)
@@ -140,24 +140,24 @@ def list_icds() -> list[Icd]:
 
 
 def _is_own(icd: Icd) -> bool:
-    """Whether pyopencl's wheel brings it."""
+    """Whether it belongs to pyopencl's wheel."""
     return Path(icd.path).parent in _own_folder()
 
 
 @lru_cache(maxsize=1)
 def icd_loader() -> str | None:
-    """Return the path of the ICD loader that pyopencl has loaded here; None: it cannot be told."""
+    """Return the path of the ICD loader that pyopencl has loaded; None: unknown."""
     try:
         maps = Path("/proc/self/maps").read_text(errors="surrogateescape")
     except OSError:
         return None
-    # pyopencl's wheels bring a loader with a name of its own: libOpenCL-<digest>.so.
+    # pyopencl's wheels bundle a loader under another name: libOpenCL-<digest>.so.
     return next(iter(re.findall(r"(/\S*/libOpenCL\S*\.so\S*)$", maps, re.MULTILINE)), None)
 
 
 @lru_cache(maxsize=8)
 def icd_loader_reads(variable: str) -> bool:
-    """Whether the loader here knows an environment variable: Khronos' and ocl-icd's differ."""
+    """Whether this loader supports an environment variable: Khronos' and ocl-icd's differ."""
     path = icd_loader()
     try:
         return path is None or variable.encode() in Path(path).read_bytes()
@@ -168,10 +168,10 @@ def icd_loader_reads(variable: str) -> bool:
 def ask_platforms(
     icds: Sequence[Icd] | None = None, other_loader: str | None = None
 ) -> tuple[list[dict[str, Any]], str | None]:
-    """Return what a child process says of the platforms of these libraries; None: of all it finds.
+    """Return a child process's listing of these libraries' platforms; None: of all libraries.
 
     A platform is the fields of survey.PlatformInfo. The second value says how the child failed.
-    `other_loader`: the path of an ICD loader that the child uses in place of pyopencl's.
+    `other_loader`: path of an ICD loader to use in the child in place of pyopencl's.
     """
     if icds is None and any(icd.left_out for icd in list_icds()):
         icds = [icd for icd in list_icds() if not icd.left_out]
@@ -183,15 +183,15 @@ def ask_platforms(
 
 
 def _ask_child(listing: Mapping[str, str] | None) -> Response:
-    # In the request, too: importing pyopencl sets a variable.
+    # Part of the request as well: importing pyopencl sets a variable.
     seconds, variables = TIMEOUT_SECONDS, listing or {}
     return helper.ask_fresh_child("platforms", listing, step_seconds=seconds, **variables)
 
 
 def _failures(found: Sequence[Icd]) -> dict[str, str]:
-    """Return why libraries cannot be opened, by their Icd.path; remembered."""
+    """Return why libraries cannot be opened, by Icd.path; cached."""
     name = f"icds/{_state_of(found)}"
-    # Under low limits another start's finding counts for nothing: it had another room.
+    # Under tight limits a cached result does not count: it was found under others.
     known = None if environment.shortages() else _stored_failures(cache.load(name))
     if known is not None:
         return known
@@ -204,7 +204,7 @@ def _failures(found: Sequence[Icd]) -> dict[str, str]:
         if not response.exit.is_self_inflicted:
             end = response.exit
             raise NoDeviceError(f"a child process that listed platforms {end}{end.remedy}")
-        # One more at a time, as two libraries may only fail together.
+        # Added one by one, as two libraries may fail only together.
         good: list[Icd] = []
         for icd in found:
             one = _ask_child(_listing([*good, icd]))
@@ -220,7 +220,7 @@ def _failures(found: Sequence[Icd]) -> dict[str, str]:
 
 
 def _stored_failures(content: bytes | None) -> dict[str, str] | None:
-    """Return the failures that were kept; None: there are none, or they are old or foreign."""
+    """Return the cached failures; None: missing, outdated or invalid."""
     try:
         kept = json.loads(content or b"")
         failures = {str(path): str(why) for path, why in kept["failures"].items()}
@@ -231,44 +231,44 @@ def _stored_failures(content: bytes | None) -> dict[str, str] | None:
 
 
 def _state_of(found: Sequence[Icd]) -> str:
-    """Return a name for all that a listing may depend on."""
+    """Return a key of everything a listing may depend on."""
     facts: list[object] = [sys.executable, environment.digest()]
     facts += [os.path.exists(place) for place in _PLACES]
     for place in ("/etc/ld.so.cache", *(each for icd in found for each in (icd.path, icd.library))):
         try:
             status = os.stat(place)
             facts += [place, status.st_mtime_ns, status.st_size]
-        except (OSError, ValueError):  # a file of nonsense may hold a zero byte
+        except (OSError, ValueError):  # an invalid file may contain a zero byte
             facts += [place]
     return hashlib.sha256(repr(facts).encode()).hexdigest()[:40]
 
 
 def _own_folder() -> list[Path]:
-    """Return pyopencl's folder of drivers, if it has one."""
+    """Return pyopencl's vendors folder, if it has one."""
     home = os.environ.get(_HOME)
     return [Path(home, ".libs")] if home else []
 
 
 def _in_cache(name: str, files: Mapping[str, bytes]) -> Path:
-    """Return a folder of the cache with these files, and no other .icd file.
+    """Return a cache folder with these files and no other .icd file.
 
-    Raises: CacheError: there is another, or one cannot be written.
+    Raises: CacheError: it has another, or one cannot be written.
     """
     folder = cache.make_folder(name)
-    cache.hold(name)  # variables of this process name it
+    cache.hold(name)  # this process's variables point to it
     for file, content in files.items():
         if cache.sha256_of(f"{name}/{file}") != hashlib.sha256(content).hexdigest():
             cache.write_cached(f"{name}/{file}", content)
-    # The loader would open it, and wait at a pipe.
+    # The loader would open it, and block on a pipe.
     if others := {path.name for path in folder.glob("*.icd")} - files.keys():
         raise CacheError(f"{folder} has a file that is not ours: {min(others)}")
     return folder
 
 
 def _listing(icds: Sequence[Icd]) -> dict[str, str]:
-    """Return variables that make a loader find these libraries alone; they name a folder."""
+    """Return variables that make a loader list only these libraries; they point to a folder."""
     names = [str(file) for folder in _own_folder() for file in folder.glob("*.icd")]
-    # Where a variable hides them already, a child that imports pyopencl would find them again.
+    # If a variable hides the wheel's already, a child that imports pyopencl must keep it hidden.
     keeps_own = bool(names) and {*names} <= {icd.path for icd in icds}
     named = [icd.library for icd in icds if not (keeps_own and icd.path in names)]
     digest = hashlib.sha256(os.fsencode("\0".join(named))).hexdigest()[:40]

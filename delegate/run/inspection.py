@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs a plan in parts: a node at a time with its results, or its phases with their times."""
+"""Runs a plan node by node with results, or phase by phase with timings."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ from delegate.plan.layout import Bytes, as_bytes
 from delegate.plan.record import LaunchPlan, PartitionPlan
 from delegate.run.copy_strategies import CopyStrategy
 
-_INLINED = "inlined"  # the alternative of a node in whose place others run
+_INLINED = "inlined"  # the alternative of a node that is replaced by its inlined subgraph
 Values = Mapping[int, NDArray[Any]]  # tensor index -> its values, in its shape
 
 
 @dataclass(frozen=True, slots=True)
 class LaunchSize:
-    """One launch of a node: its kernel, how that is built, and its sizes."""
+    """One launch of a node: its kernel, build options and sizes."""
 
     file: str  # stem of the .cl file
     kernel: str
     global_size: int  # work-items
     local_size: int  # work-items of a work-group
-    macros: tuple[str, ...]  # "NAME=VALUE", what it is built with
-    params: tuple[str, ...]  # "name=value", the plain numbers of its parameter block
-    microseconds: float  # on the host's clock, from the call to the end of the wait for it
+    macros: tuple[str, ...]  # "NAME=VALUE", its build defines
+    params: tuple[str, ...]  # "name=value", the scalars of its parameter block
+    microseconds: float  # on the host's clock, from the call until the wait returns
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,19 +46,19 @@ class LaunchTime:
     kernel: str
     alternative: str
     global_size: int  # work-items
-    microseconds: float  # on the device, from the event's start to its end
+    microseconds: float  # on the device, from start to end of the event
     local_size: int = 0  # work-items of a work-group
-    # When it was put into the queue, given to the device, begun and ended, by the device's clock.
+    # Queued, submitted, started and ended, by the device's clock.
     clock_ns: tuple[int, int, int, int] = (0, 0, 0, 0)
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionRun:
-    """One run of a partition with its parts one after the other; times of the host's clock in ns.
+    """One run of a partition with its phases serialised; times of the host's clock in ns.
 
-    TFLite calls at `called`. From `begun` on the inputs go up, which ends at `uploaded`. Then each
-    launch is put into the queue, the last at `enqueued`, and the device is done at `computed`. Then
-    the outputs come down until `ended`, and TFLite goes on at `returned`.
+    TFLite calls at `called`. The inputs are uploaded from `begun` to `uploaded`. The last launch is
+    enqueued at `enqueued`, and the device is done at `computed`. The outputs are downloaded until
+    `ended`, and TFLite continues at `returned`.
     """
 
     called: int
@@ -68,9 +68,9 @@ class PartitionRun:
     computed: int
     ended: int
     returned: int
-    calls: tuple[tuple[int, int], ...]  # of each launch: before and after it was put into the queue
+    calls: tuple[tuple[int, int], ...]  # of each launch: before and after enqueueing it
     launches: tuple[LaunchTime, ...]
-    live_bytes: tuple[int, ...]  # at each launch: of all tensors that are needed then or later
+    live_bytes: tuple[int, ...]  # at each launch: of all tensors needed then or later
     up_bytes: int
     down_bytes: int
     arena_bytes: int
@@ -79,23 +79,23 @@ class PartitionRun:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StepRun:
-    """One node of a program that ran a node at a time."""
+    """One node of a program that was run node by node."""
 
     node: int  # TFLite's node index
-    op: str  # TFLite's name, or the delegate's own for a node that a pass made of several
+    op: str  # TFLite's name, or the delegate's own for a fused node
     alternative: str
-    inputs: tuple[int, ...]  # indices of the computed tensors that it read
-    launches: tuple[LaunchSize, ...]  # none: the output is the input's bytes, or a constant
+    inputs: tuple[int, ...]  # indices of the computed tensors it read
+    launches: tuple[LaunchSize, ...]  # none: the output aliases the input, or is constant
     values: Values  # what it computed
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PlanInspector:
-    """A plan of one picture, and what runs it."""
+    """A plan of batch size 1, and the means to run it in parts."""
 
     plan: PartitionPlan
     strategy: CopyStrategy
-    inputs: Sequence[Tensor]  # of the plan, those that a run is given
+    inputs: Sequence[Tensor]  # the plan's run inputs
     outputs: Sequence[Tensor]
 
     def run(
@@ -105,11 +105,10 @@ class PlanInspector:
         wanted: Collection[Tensor],
         given: Values | None = None,
     ) -> list[StepRun]:
-        """Run each node by itself and wait for it; return what each computed of `wanted`.
+        """Run each node by itself and wait for it; return the results of each in `wanted`.
 
-        `inputs`, `outputs`: of the program, as Executor.run takes them. `given`: what a node reads
-        in the place of what the nodes before it computed, where it holds that; then the state stays
-        what it was.
+        `inputs`, `outputs`: as for Executor.run. `given`: values that nodes read in place of those
+        computed by earlier nodes; the state is then left unchanged.
 
         Raises:
             DeviceError: a failed OpenCL call.
@@ -153,7 +152,7 @@ class PlanInspector:
     def run_timed(
         self, inputs: Sequence[Bytes], outputs: Sequence[Bytes], called: int
     ) -> PartitionRun:
-        """Run once, its parts one after the other; `called`: when TFLite did.
+        """Run once with the phases serialised; `called`: the time of TFLite's call.
 
         Raises:
             DeviceError: a failed OpenCL call.
@@ -198,7 +197,7 @@ class PlanInspector:
         )
 
     def times(self, events: Sequence[cl.Event]) -> list[LaunchTime]:
-        """Return what the events of a run's launches tell: zeros where that cannot be a time."""
+        """Return the launch times of a run's events: zeros where they are invalid."""
         rows = []
         steps = [(step, launch) for step in self.plan.steps for launch in step.launches]
         every = zip(steps, self.strategy.kernels, events, strict=True)
@@ -212,7 +211,7 @@ class PlanInspector:
     def _run_alone(
         self, launch: LaunchPlan, kernel: cl.Kernel, items: tuple[int], group: tuple[int]
     ) -> LaunchSize:
-        """Run a kernel, wait for it, and return its sizes and its time."""
+        """Run a kernel, wait for it, and return its sizes and time."""
         begin = time.perf_counter()
         cl.enqueue_nd_range_kernel(self.strategy.queue, kernel, items, group)
         self._wait()
@@ -228,9 +227,9 @@ class PlanInspector:
         )
 
     def _wait(self) -> None:
-        """Wait for the end of all launches.
+        """Wait for all launches.
 
-        NOTE: rusticl 22.3 on llvmpipe returns from clFinish while kernels run; a read waits.
+        NOTE: rusticl 22.3 on llvmpipe returns from clFinish while kernels run; a read does wait.
         """
         self.strategy.queue.finish()
         cl.enqueue_copy(self.strategy.queue, np.empty(4, np.uint8), self.strategy.arena)
@@ -252,7 +251,7 @@ class PlanInspector:
         return content
 
     def _values(self, tensor: Tensor) -> NDArray[Any]:
-        """Return a tensor's values, as TFLite's Interpreter does: of int4 each as an int8."""
+        """Return a tensor's values as TFLite's Interpreter does: each int4 as an int8."""
         content = self._content(tensor)
         if tensor.dtype in BITS:
             return unpacked(content, tensor.shape, tensor.dtype)
@@ -260,7 +259,7 @@ class PlanInspector:
 
 
 def _clock_of(event: cl.Event) -> tuple[int, int, int, int]:
-    """Return the four times of a launch in ns of the device's clock; zeros where they are none."""
+    """Return the four times of a launch in ns of the device's clock; zeros if invalid."""
     try:
         all_times = event.profile
         clock = (all_times.queued, all_times.submit, all_times.start, all_times.end)
@@ -270,7 +269,7 @@ def _clock_of(event: cl.Event) -> tuple[int, int, int, int]:
 
 
 def by_node(steps: Sequence[StepRun], inlined: Mapping[int, str]) -> list[StepRun]:
-    """Return the steps, all those of a node that is inlined as one."""
+    """Return the steps, those of an inlined node merged into one."""
     rows: list[StepRun] = []
     for step in steps:
         op = inlined.get(step.node)
@@ -287,6 +286,6 @@ def by_node(steps: Sequence[StepRun], inlined: Mapping[int, str]) -> list[StepRu
 
 
 def of_tflite(launch: LaunchTime, inlined: Mapping[int, str]) -> LaunchTime:
-    """Return a launch as one of TFLite's node, also where other nodes are in its place."""
+    """Return a launch attributed to TFLite's node, also if that node was inlined."""
     op = inlined.get(launch.node)
     return launch if op is None else replace(launch, op=op, alternative=_INLINED)

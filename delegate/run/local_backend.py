@@ -20,7 +20,7 @@ from delegate.run.weights import Lease, Weights
 
 
 class LocalBackend:
-    """Executes them; executors on one device share its programs and constants."""
+    """The backend in this process; executors on one device share programs and constants."""
 
     def __init__(self, device: Device) -> None:
         self._device = device
@@ -34,10 +34,10 @@ class LocalBackend:
         tuned: TunedPlan,
         source: ContentSource,
     ) -> Lease:
-        """Load the programs of a plan, and return its constants, which are the caller's to close.
+        """Load the programs of a plan, and return its constants, for the caller to close.
 
-        `content`, `ends`: what the answer was decoded of. `source`: gives what it names.
-        Raises: MissingBinary, MissingContent: they are not there. DeviceError.
+        `content`, `ends`: what the plan was decoded from. `source`: of the contents it names.
+        Raises: MissingBinary, MissingContent, DeviceError.
         """
         for each in tuned.plan.calls:
             self._programs.load(each.program, source.binary)
@@ -52,7 +52,7 @@ class LocalBackend:
         state: State | None = None,
         own_queue: bool = False,
     ) -> Executor:
-        """Return what runs a plan, and has run it once; arguments, Raises: as Executor."""
+        """Return an executor of a plan after a first run; arguments, Raises: as Executor."""
         made = Executor(self._device, self._programs, plan, constants, own_queue, state)
         try:
             made.first_run()
@@ -62,5 +62,5 @@ class LocalBackend:
         return made
 
     def state(self, *about: Any, **more: Any) -> State:
-        """Return what keeps values over runs; arguments as PersistentTensors."""
+        """Return storage for persistent tensors; arguments as PersistentTensors."""
         return State(self._device, *about, **more)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A part of a buffer is mapped for the host, and given back."""
+"""Maps parts of buffers for the host, and unmaps them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from delegate.plan.layout import Bytes
 def mapped(
     queue: cl.CommandQueue, buffer: cl.Buffer, access: int, offset: int, size: int
 ) -> Iterator[Bytes]:
-    """Give a part of a buffer to the host while the context lasts; both numbers are in bytes."""
+    """Map a part of a buffer while the context lasts; offset and size are in bytes."""
     view, _ = cl.enqueue_map_buffer(queue, buffer, access, offset, (size,), np.uint8)
     try:
         yield view
@@ -26,10 +26,10 @@ def mapped(
 
 
 def unmap(mapping: cl.MemoryMap, queue: cl.CommandQueue) -> None:
-    """Give mapped memory back.
+    """Unmap memory.
 
-    If the driver refuses that, pyopencl asks again where it frees the object, and a second refusal
-    ends the process. So the object is never freed then.
+    If the driver refuses, pyopencl tries again when it frees the object, and a second refusal ends
+    the process. So the object is leaked in that case.
     """
     try:
         mapping.release(queue)
@@ -39,6 +39,6 @@ def unmap(mapping: cl.MemoryMap, queue: cl.CommandQueue) -> None:
 
 
 def unmap_if_possible(mapping: cl.MemoryMap, queue: cl.CommandQueue) -> None:
-    """Give mapped memory back; a device that is lost may refuse."""
+    """Unmap memory; a lost device may refuse."""
     with contextlib.suppress(cl.Error):  # of a lost device
         unmap(mapping, queue)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Memory of the host: large pages for devices that compute in it, and pages of files."""
+"""Host memory pages: huge pages for CPU devices, and release of mapped file pages."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from delegate.guard.cache import MappedFile
 from delegate.plan.contents import owner_of
 from delegate.plan.layout import Bytes
 
-_PAGE_BYTES = 2 << 20  # x86's, and aarch64's where small pages have 4 KiB
-# Below that a processor keeps the addresses of small pages, and a half-used large one is a waste.
+_PAGE_BYTES = 2 << 20  # on x86, and on aarch64 with small pages of 4 KiB
+# Below that the TLB covers the small pages, and a partly used huge page wastes memory.
 _LEAST_BYTES = 2 * _PAGE_BYTES
 
 
 def in_large_pages(size: int) -> Bytes | None:
-    """Return zeros that Linux may keep in large pages; None: too few, or it has no such memory.
+    """Return zeros that Linux may back with huge pages; None: too small, or not supported.
 
-    A token of a language model reads all weights once. With pages of 4 KiB a core also waits for
-    their addresses. Linux gives large ones to those who ask, unless it was told otherwise.
+    A token of a language model reads all weights once; with 4 KiB pages a core also waits for TLB
+    misses. Linux grants huge pages on madvise unless configured otherwise.
     """
-    advice = getattr(mmap, "MADV_HUGEPAGE", None)  # other systems have none
+    advice = getattr(mmap, "MADV_HUGEPAGE", None)  # Linux only
     if advice is None or size < _LEAST_BYTES:
         return None
     try:
-        flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS  # shared memory has rules of its own
+        flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS  # shared memory follows other rules
         memory = mmap.mmap(-1, size + _PAGE_BYTES, flags=flags)
         memory.madvise(advice)
-    except OSError:  # no room, or a Linux without them
+    except OSError:  # out of memory, or a kernel without them
         return None
     values = np.frombuffer(memory, np.uint8)
     begin = -values.__array_interface__["data"][0] % _PAGE_BYTES
@@ -39,9 +39,9 @@ def in_large_pages(size: int) -> Bytes | None:
 
 
 def drop_pages(values: NDArray[Any]) -> None:
-    """Keep no page of a file in this process whose bytes an array is, if it is of a mapped file.
+    """Release the pages of a mapped file that an array shows, if it shows one.
 
-    Weights that lie on the device are not needed, and TFLite maps the file, too.
+    Weights on the device are no longer needed, and TFLite maps the file as well.
     """
     file = owner_of(values)
     if isinstance(file, MappedFile):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Values that outlive runs, wherever they are: their names, their first content, what is lost."""
+"""Values that outlive runs, wherever they are stored: names, initial values, and their loss."""
 
 from __future__ import annotations
 
@@ -18,32 +18,32 @@ from delegate.run.arena import PersistentValue, Values
 
 
 class PersistentTensors(ABC):
-    """The kept values of an interpreter, or of a Model's stream of runs.
+    """The persistent tensors of an interpreter, or of one stream of a Model's runs.
 
     Attributes:
-        by_name: the values; lock: for them.
-        region: where the values begin the shared arena; NO_REGION: each executor has its own.
+        by_name: the values; lock: guards them.
+        region: their range at the start of the shared arena; NO_REGION: executors share none.
     """
 
     def __init__(self, batch: int = 1, remedy: str = "reset it", has_arena: bool = False) -> None:
-        """`batch` pictures have a value each. `remedy`: what whoever lost it is told to do.
+        """Each element of a `batch` has its own value. `remedy`: advice in the error on loss.
 
-        `has_arena`: executors share an arena, as each run ends before the next one begins.
+        `has_arena`: executors share an arena, as runs never overlap.
         """
         self.region = NO_REGION
         self._remedy = remedy
         self._batch = batch
         self._has_arena = has_arena
         self.by_name: dict[str, PersistentValue] = {}
-        self._lost = ""  # why no value can be trusted
-        # One that a thread may take again: a signal's handler may reset what its thread runs.
+        self._lost = ""  # why the values are invalid
+        # Reentrant: a signal handler may reset what its thread is running.
         self.lock = threading.RLock()
 
     def add(self, tensors: Iterable[Tensor], initial: Mapping[str, Values] | None = None) -> None:
-        """Begin the values of these tensors that are not there.
+        """Create the values of these tensors that do not exist yet.
 
-        `initial`: what they begin with, by name; else as TFLite's variables: an int8 tensor with
-        its zero point, others with zero bytes. One that is there in another shape begins anew.
+        `initial`: their first values, by name; else TFLite's for variables: the zero point for an
+        int8 tensor, zero bytes for others. A value of another shape is created anew.
         """
         with self.lock:
             for tensor in tensors:
@@ -62,26 +62,26 @@ class PersistentTensors(ABC):
 
     @abstractmethod
     def _value_added(self) -> None:
-        """Take note that a value has begun, and perhaps another region."""
+        """Called when a value was added, which may change the region."""
 
     def has(self, tensor: Tensor) -> bool:
-        """Whether it keeps the value of which this is a version."""
+        """Whether it holds the value that this tensor is a version of."""
         return tensor.state_name in self.by_name
 
     @abstractmethod
     def reset(self) -> None:
-        """Begin every value anew, also after a run that failed."""
+        """Reset every value, also after a failed run."""
 
     @abstractmethod
     def values(self) -> dict[str, Values]:
-        """Return a copy of each value, of all pictures; raises DeviceError, also if it is lost."""
+        """Return a copy of each value, for the whole batch; raises DeviceError, also on loss."""
 
     def put(self, values: Mapping[str, Values]) -> None:
-        """Go on with these in the place of the values; those that are left out stay.
+        """Replace values; those not named stay.
 
         Raises:
-            ValueError: no value has such a name, shape and type. DeviceError: also if what is left
-                out is lost.
+            ValueError: no value has this name, shape and type. DeviceError: also if the values
+                not named are lost.
         """
         with self.lock:
             for name, given in values.items():
@@ -102,24 +102,24 @@ class PersistentTensors(ABC):
 
     @abstractmethod
     def _put(self, values: Mapping[str, Values]) -> None:
-        """As `put`, of values that were found to be right."""
+        """As `put`, for values that were validated."""
 
     def lose(self, why: str) -> None:
-        """Trust no value any more, until `reset`."""
+        """Mark all values as invalid until `reset`."""
         self._lost = self._lost or why
 
     def require(self) -> None:
-        """Return if the values are those that the last run left; raises DeviceError."""
+        """Check that the values are those of the last run; raises DeviceError."""
         if self._lost:
             raise DeviceError(f"the state is lost, as a run failed ({self._lost}): {self._remedy}")
 
     @abstractmethod
     def close(self) -> None:
-        """Give the device's memory back; a second call does nothing."""
+        """Free the device memory; a second call does nothing."""
 
 
 def _initial_values(tensor: Tensor, batch: int, initial: Values | None) -> Values:
-    """Return a value's first content, in the shape (batch, *tensor's); zeros lie there once.
+    """Return a value's initial content, of shape (batch, *tensor's); zeros are broadcast.
 
     Source: tflite/core/subgraph.cc ResetVariableTensors
     """

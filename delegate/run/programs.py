@@ -18,8 +18,8 @@ from delegate.run.context import opencl
 from delegate.run.device import Device
 
 OPTIONS = ["-cl-std=CL1.2"]
-# builtins.clh in place of clang's header, whose guard is defined. NOTE: PoCL 3.1 reads its
-# 18,000 lines for each program: 0.08 s of 0.1.
+# builtins.clh in place of clang's header, whose include guard is defined. NOTE: PoCL 3.1 parses
+# its 18,000 lines for each program: 0.08 of 0.1 s.
 _OWN_BUILTINS = ["-D_OPENCL_H_", "-DOWN_BUILTINS"]
 
 
@@ -27,7 +27,7 @@ BinaryOf = Callable[[str, str], bytes | None]
 
 
 class MissingBinary(DeviceError):
-    """A program was planned by a binary that is not in the cache any more."""
+    """The binary of a planned program is no longer in the cache."""
 
 
 def binary_name(file: str, digest: str) -> str:
@@ -46,12 +46,12 @@ class Programs:
         self._device = device
 
     def load(self, plan: ProgramPlan, binary_of: BinaryOf | None = None) -> cl.Program:
-        """Return a program as it was planned: from its binary, or from its source.
+        """Return a program of a plan, from its binary or its source.
 
-        `binary_of`: gives a program's binary by file and digest; None: the cache's.
+        `binary_of`: returns a binary by file and digest; None: looks in the cache.
 
         Raises:
-            DeviceError: the driver refuses it. MissingBinary: its binary is gone.
+            DeviceError: the driver rejects it. MissingBinary: its binary is gone.
         """
         context = self._device.context
         with context.lock:
@@ -70,7 +70,7 @@ class Programs:
         return program
 
     def from_binary(self, file: str, binary: bytes | None) -> cl.Program | None:
-        """Return what a binary holds, built; None: there is none, or the driver refuses it."""
+        """Return a built program from a binary; None: there is none, or the driver rejects it."""
         if not binary:
             return None
         try:
@@ -79,10 +79,10 @@ class Programs:
                 program = cl.Program(*own)
             return self._built(program, file)
         except DeviceError:
-            return None  # a driver may refuse its own old binary: build it again
+            return None  # a driver may reject its own old binary: rebuild
 
     def compiled(self, file: str, source: str, more_options: Sequence[str] = ()) -> cl.Program:
-        """Return the program of a source, built; raises DeviceError, whose text is the log."""
+        """Return a program built from source; raises DeviceError with the build log as text."""
         limited = forbidden.lines(self._device.profile) + source
         program = cl.Program(self._device.context.cl_context, limited)
         return self._built(program, file, more_options)
@@ -91,11 +91,11 @@ class Programs:
         self, program: cl.Program, file: str, more_options: Sequence[str] = ()
     ) -> cl.Program:
         with warnings.catch_warnings():
-            # pyopencl warns of every remark of the compiler; tests/kernels reads the log itself.
+            # pyopencl warns about any compiler output; tests/kernels reads the log itself.
             warnings.simplefilter("ignore")
             try:
-                # Asked before the build, pyopencl leaves out its cache, which knows no versions of
-                # drivers, and its copy of a source that fails, in the temporary folder.
+                # Querying first makes pyopencl bypass its cache, which ignores driver versions,
+                # and its dump of a failing source to the temporary folder.
                 with opencl("clGetProgramInfo"):
                     program.get_info(cl.program_info.REFERENCE_COUNT)
                 with process.ProtectedCall():
@@ -105,21 +105,21 @@ class Programs:
                 raise DeviceError(self.log_of(program) or str(error)) from error
 
     def options(self, file: str) -> list[str]:
-        """Return the options that a file's programs are built with."""
+        """Return the build options of a file's programs."""
         own = _OWN_BUILTINS if OWN_BUILTINS in self._device.proven else []
         return [*OPTIONS, *own, *self._own_options(file)]
 
     def _own_options(self, file: str) -> list[str]:
         if self._device.profile is not None:
             return forbidden.options(self._device.profile)
-        # More groups on a unit hide what loads wait for; the persistent kernel has one group there.
+        # More groups per unit hide load latency; the persistent kernel runs one group per unit.
         with opencl("clGetDeviceInfo"):
             has_option = "cl_nv_compiler_options" in self._device.cl_device.extensions.split()
         is_one = file.startswith("runtime_persistent")
         return ["-cl-nv-maxrregcount=128"] if has_option and not is_one else []
 
     def log_of(self, program: cl.Program) -> str:
-        """Return what the compiler said of a program; "" where the driver does not tell."""
+        """Return the build log of a program; "" if the driver has none."""
         try:
             wanted = cl.program_build_info.LOG
             return str(program.get_build_info(self._device.cl_device, wanted)).strip()

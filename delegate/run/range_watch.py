@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs of a program with halves whose results show that its values are beyond their range.
+"""Detects fp16 overflow in a run's outputs, and falls back to float32.
 
-Which floats may be halves is decided before any value is known (delegate/plan/fp16/fp16_range.py).
-What a run gives then tells: an infinity, NaN, or an output that is all zeros. Such a run is done
-again in float32, and where that gives something else, so are all later ones.
+Which tensors may be fp16 is decided before any value is known (delegate/plan/fp16/fp16_range.py).
+An infinity, NaN or all-zero output is suspicious: the run is repeated in float32, and if the
+result differs, so are all later runs.
 """
 
 from __future__ import annotations
@@ -18,45 +18,45 @@ from delegate.graph.ir import Tensor
 from delegate.launch import element_type
 from delegate.plan.layout import Bytes
 
-# Repeated runs that float32 agreed to, such as of a model that masks with infinities. Then halves
-# are not to blame, and nobody waits for a second run any more.
+# Repeated runs that float32 confirmed, as for a model that masks with infinities. From then on fp16
+# is considered correct, and no run is repeated.
 _MOST_AGREED = 8
 _NOT_FINITE, _ZEROS = "infinite or no number", "zero everywhere"
 _log = logging.getLogger("delegate")
 
 
 class WatchedExecutor(Protocol):
-    """What an executor has, in this process or another one."""
+    """The executor's interface, in this process or another."""
 
     @property
     def outputs(self) -> Sequence[Tensor]:
-        """The tensors that a run gives."""
+        """The tensors that a run returns."""
 
     @property
     def batch(self) -> int:
-        """Pictures of a run."""
+        """Batch size of a run."""
 
     @property
     def uses_fp16(self) -> bool:
-        """Whether values of its float32 tensors are halves between launches."""
+        """Whether its float32 tensors are stored as fp16 between launches."""
 
     def run(self, inputs: Sequence[Bytes], outputs: Sequence[Bytes]) -> None:
         """Run once."""
 
     def close(self) -> None:
-        """Give the device's memory back."""
+        """Free the device memory."""
 
 
 _Executor = TypeVar("_Executor", bound=WatchedExecutor)
 
 
 class RangeWatch(Generic[_Executor]):
-    """Looks at what the runs of an executor give."""
+    """Checks the outputs of an executor's runs."""
 
     def __init__(self, make: Callable[[], _Executor] | None) -> None:
-        """`make`: gives an executor of the same partition in float32; raises DelegateError.
+        """`make`: returns a float32 executor of the same partition; raises DelegateError.
 
-        None: a run cannot be done again, for it leaves values to the next one.
+        None: runs cannot be repeated, because they update persistent tensors.
         """
         self._make = make
         self._floats: _Executor | None = None
@@ -69,11 +69,11 @@ class RangeWatch(Generic[_Executor]):
         outputs: Sequence[Bytes],
         count: int = 0,
     ) -> _Executor:
-        """Return the executor of the next run: this one, or that in float32, which is the caller's.
+        """Return the executor of the next run: this one, or a float32 one for the caller to close.
 
-        The outputs become those of float32 then. `count`: the pictures that count; 0: all.
+        In the latter case the outputs are replaced. `count`: valid batch elements; 0: all.
 
-        Raises: DelegateError: the run in float32 fails.
+        Raises: DelegateError: the float32 run fails.
         """
         if not executor.uses_fp16 or not self._remaining:
             return executor
@@ -83,7 +83,7 @@ class RangeWatch(Generic[_Executor]):
         if self._make is None:
             if _NOT_FINITE in symptoms:
                 self._remaining = 0
-                _log.warning("%s: halves may be the reason", _words(executor, symptoms))
+                _log.warning("%s: fp16 may be the reason", _words(executor, symptoms))
             return executor
         if self._floats is None:
             self._floats = self._make()
@@ -95,7 +95,7 @@ class RangeWatch(Generic[_Executor]):
                 mine[...] = theirs
             return executor
         _log.warning(
-            "%s in halves, and not in float32: the model's values are beyond the range of halves, "
+            "%s in fp16, but not in float32: the model's values exceed the range of fp16, "
             "so it runs in float32 from now on; leave out precision=\"fp16\" (--allow_fp16)",
             _words(executor, symptoms),
         )  # fmt: skip
@@ -103,14 +103,14 @@ class RangeWatch(Generic[_Executor]):
         return found
 
     def close(self) -> None:
-        """Give back what it made and nobody took."""
+        """Close the executor that it created and nobody took."""
         if self._floats is not None:
             self._floats.close()
             self._floats = None
 
 
 def _symptoms(executor: WatchedExecutor, outputs: Sequence[Bytes], count: int) -> list[str]:
-    """Return for each output why it is no result; "": it may be one."""
+    """Return for each output why it looks invalid; "": it does not."""
     pairs = zip(executor.outputs, outputs, strict=True)
     return [_why(tensor, values, executor.batch, count) for tensor, values in pairs]
 

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a constant's bytes follow from, known without packing them.
+"""Identity of a constant's bytes, known without packing them.
 
-A `pack` is a function that reads what it closes over and nothing else: arrays of a file, numbers,
-frozen records. Two with the same code that close over equals make the same bytes. So the weights of
-another shape of a layer are found on the device without being packed again. A record with sizes
-of the shape makes another recipe: `Convolution.layer` has none.
+A `pack` is a function of nothing but its closure: arrays of a file, numbers, frozen records. The
+same code with equal closures packs the same bytes. So the weights of a layer at another input shape
+are found on the device without packing them again. A record that contains sizes of the input shape
+makes a different recipe: `Convolution.layer` has none.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from numpy.typing import NDArray
 
 from delegate.plan.contents import owner_of
 
-# Arrays that were computed are compared by their bytes up to this, others by place.
+# Computed arrays up to this size are compared by value, others by address.
 _SMALL_BYTES = 1 << 14
 
 _PLAIN = (int, str, bytes, type(None), type, np.dtype)
 
 
 class Recipe:
-    """How bytes are made. Equal recipes make equal bytes while either exists.
+    """How bytes are packed. Equal recipes give equal bytes while either exists.
 
     Attributes:
-        arrays: the long ones that are read.
+        arrays: the large arrays that are read.
     """
 
     __slots__ = ("_hash", "_key", "arrays")
@@ -38,7 +38,7 @@ class Recipe:
     def __init__(self, key: Hashable, arrays: Iterable[NDArray[Any]]) -> None:
         self._key = key
         self._hash = hash(key)
-        # Held, so that no other array comes to lie at the place by which one is known.
+        # Held so that no other array can reuse the address.
         self.arrays = tuple(arrays)
 
     def __eq__(self, other: object) -> bool:
@@ -49,7 +49,7 @@ class Recipe:
 
 
 def recipe_of(pack: Callable[[], object]) -> Recipe | None:
-    """Return what a constant's bytes follow from; None where that cannot be told."""
+    """Return the recipe of a constant; None if it cannot be determined."""
     arrays: list[NDArray[Any]] = []
     try:
         return Recipe(_key(pack, arrays), arrays)
@@ -58,7 +58,7 @@ def recipe_of(pack: Callable[[], object]) -> Recipe | None:
 
 
 class _UnknownError(Exception):
-    """Something is read that may change, or of which nothing is known."""
+    """The closure holds something mutable or unknown."""
 
 
 def _key(value: object, arrays: list[NDArray[Any]]) -> Hashable:
@@ -73,7 +73,7 @@ def _key(value: object, arrays: list[NDArray[Any]]) -> Hashable:
     if isinstance(value, functools.partial):
         value = (value.func, value.args, value.keywords)
     if isinstance(value, FunctionType):
-        # A code object knows its place in its file, so the module alone is missing.
+        # A code object records its place in the file, so only the module is added.
         cells = [cell.cell_contents for cell in value.__closure__ or ()]
         parts = (value.__defaults__, value.__kwdefaults__, *cells)
         return value.__module__, value.__code__, tuple(_key(part, arrays) for part in parts)

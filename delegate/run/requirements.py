@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Fails a run on the values on which TFLite's kernels fail: an index out of range, a divisor of 0.
+"""Fails a run on values on which TFLite's kernels fail: indices out of range, division by 0.
 
-The host looks at what a run is given before the run, and at what the run computes behind it: the
-program has such tensors among its outputs. Kernels compute something of any value meanwhile.
+The host checks a run's inputs before it, and computed values after it: such tensors are added to
+the program's outputs. Kernels tolerate any value meanwhile.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ from delegate.launch import Requirement, size_bytes
 from delegate.plan.record import PartitionPlan, StepPlan
 
 Bytes = NDArray[np.uint8]
-Checks = list[tuple[int, StepPlan, Requirement]]  # by the place among a run's inputs or outputs
+Checks = list[tuple[int, StepPlan, Requirement]]  # by index in a run's inputs or outputs
 
 
 class Requirements:
-    """Those of a plan's nodes.
+    """The requirements of a plan's nodes.
 
     Attributes:
-        watched: the last of the outputs, which the caller has no array for.
+        watched: the trailing outputs, for which the caller has no array.
     """
 
     def __init__(
         self, plan: PartitionPlan, inputs: Sequence[Tensor], outputs: Sequence[Tensor]
     ) -> None:
-        """`inputs`, `outputs`: of the plan, those that a run is given and gives."""
+        """`inputs`, `outputs`: the plan's run inputs and outputs."""
         self.watched = plan.watched
         self._before: Checks = []
         self._behind: Checks = []
@@ -46,22 +46,22 @@ class Requirements:
         return bool(self._before or self._behind)
 
     def with_watched(self, outputs: Sequence[Bytes]) -> Sequence[Bytes]:
-        """Return the outputs with arrays for what is watched."""
+        """Return the outputs extended by arrays for watched tensors."""
         return (*outputs, *(np.empty(size_bytes(tensor), np.uint8) for tensor in self.watched))
 
     def require_inputs(self, arrays: Sequence[Bytes], count: int = 1) -> None:
-        """Check the inputs of the first `count` pictures of a run. Raises: InvalidValue."""
+        """Check the inputs of the first `count` batch elements. Raises: InvalidValue."""
         _require(self._before, arrays, count)
 
     def require_outputs(self, arrays: Sequence[Bytes], count: int = 1) -> None:
-        """Check what a run computed. Raises: InvalidValue."""
+        """Check computed values. Raises: InvalidValue."""
         _require(self._behind, arrays, count)
 
 
 def requirements_of(
     plan: PartitionPlan, inputs: Sequence[Tensor], outputs: Sequence[Tensor]
 ) -> Requirements | None:
-    """Return the requirements of a plan's nodes; None: they have none, as most."""
+    """Return the requirements of a plan's nodes; None: they have none, as usual."""
     return Requirements(plan, inputs, outputs) or None
 
 

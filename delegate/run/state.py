@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Values that outlive runs, in the device's memory.
+"""Persistent tensors in device memory.
 
-A value stays in the arena of the executor that made it, where the next run finds it. It is copied
-for another executor that has another arena, and to a buffer of its own if the arena goes. All that
-share a State run in the device's one queue, so each run sees what the one before has kept.
+A value stays in the arena of the executor that produced it, where the next run finds it. It is
+copied for an executor with another arena, and to its own buffer if the arena is freed. Executors
+that share a State run in the device's one queue, so each run sees the values of the previous one.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from delegate.run.persistent_tensors import PersistentTensors
 
 
 class State(PersistentTensors):
-    """Those in the memory of a device that this process has.
+    """The persistent tensors on a device that this process has opened.
 
     Attributes:
-        device: where they are.
-        resident: the token of the StateBinding whose next run finds all values in place.
+        device: that stores them.
+        resident: token of the StateBinding whose next run finds all values in place.
     """
 
     def __init__(self, device: Device, *about: Any, **more: Any) -> None:
@@ -40,22 +40,22 @@ class State(PersistentTensors):
     def _value_added(self) -> None:
         self.resident = None
         if self._has_arena:
-            # Executors that were made before have the arena before, and the new value's place is
-            # behind all that they know.
+            # Existing executors keep the old arena; the new value's offset is beyond every
+            # value they know.
             self._arena = None
 
     def arena(self, size: int, region: Region) -> Arena | None:
-        """Return what an executor shares with others, of so many bytes at least.
+        """Return the shared arena, with at least `size` bytes.
 
-        `region`: that it was planned with. None: they share none, or with another region.
-        Raises: DeviceError: no room.
+        `region`: the executor was planned with. None: nothing to share, or another region.
+        Raises: DeviceError: out of memory.
         """
         if not self._has_arena or region != self.region:
             return None
         with self.lock:
             if self._arena is None or self._arena.buffer.size < size:
                 made = self.device.buffer("memory", cl.mem_flags.READ_WRITE, size)
-                # Touching every byte makes a lazy driver allocate now, not within a run.
+                # Touching every byte makes a lazy driver allocate now, not during a run.
                 cl.enqueue_copy(self.device.queue, made, np.zeros(size, np.uint8))
                 if self._arena is None:
                     self._arena = Arena(made)
@@ -64,7 +64,7 @@ class State(PersistentTensors):
             return self._arena
 
     def own_buffer(self, name: str) -> Location:
-        """Return the place of a value in a buffer of its own; raises DeviceError: no room."""
+        """Return the location of a value's own buffer; raises DeviceError: out of memory."""
         value = self.by_name[name]
         if value.own_buffer is None:
             size = max(value.initial.nbytes, 1)
@@ -73,7 +73,7 @@ class State(PersistentTensors):
         return value.own_buffer
 
     def reset(self) -> None:
-        """Begin every value anew, also after a run that failed."""
+        """Reset every value, also after a failed run."""
         with self.lock:
             self.resident = None
             for value in self.by_name.values():
@@ -81,7 +81,7 @@ class State(PersistentTensors):
             self._lost = ""
 
     def values(self) -> dict[str, Values]:
-        """Return a copy of each value, of all pictures; raises DeviceError, also if it is lost."""
+        """Return a copy of each value, for the whole batch; raises DeviceError, also on loss."""
         with self.lock:
             self.require()
             with self.device.calling("reading state"):
@@ -93,13 +93,13 @@ class State(PersistentTensors):
         self.resident = None
 
     def close(self) -> None:
-        """Give the device's memory back; a second call does nothing."""
+        """Free the device memory; a second call does nothing."""
         with self.lock:
             self.by_name, self._arena = {}, None
 
 
 class StateGuard:
-    """A context of a driver's calls, as `opencl`, in which an error or Ctrl-C loses a state."""
+    """A context manager like `opencl`, in which an error or Ctrl-C also loses the state."""
 
     def __init__(self, calling: opencl, state: State) -> None:
         self._calling, self._state = calling, state

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A State and the arena of one executor: what a run finds there, and what it leaves."""
+"""Binding of a State to one executor's arena: restores values before a run, saves them after."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class StateBinding:
     """A State and the arena of one executor.
 
     Attributes:
-        state; arena: if other executors have it, too.
+        state; arena: if shared with other executors.
     """
 
     def __init__(
@@ -27,34 +27,34 @@ class StateBinding:
         buffer: cl.Buffer,
         plan: PartitionPlan,
     ) -> None:
-        """`arena`: that other executors have, too, None: there is none; `buffer`: the arena's own.
+        """`arena`: shared with other executors, None: not shared; `buffer`: the arena's own.
 
-        Raises: DeviceError: no room.
+        Raises: DeviceError: out of memory.
         """
         self.state, self.arena = state, arena
         memory = plan.memory
         self._buffer, self._stored = buffer, memory.arena_constants
-        # This StateBinding in its place would make a circle, which holds the device's context.
+        # Not `self`: the reference cycle would keep the device's context alive.
         self._token = object()
         known = {} if arena is None else arena.locations
 
         def at(offset: int) -> Location:
             return known.setdefault(offset, Location(buffer, offset, memory.slot_bytes))
 
-        # Where a run finds values. Nothing but new ones is written there.
+        # Where a run reads values. Only new values are written there.
         found = [tensor for tensor in plan.inputs if state.has(tensor)]
         self._inputs = {tensor.state_name: at(memory.offsets[tensor]) for tensor in found}
         homes = {
             name: at(location) for name, location in memory.region.offsets.items()
         } | self._inputs
         made = [at(memory.offsets[tensor]) for tensor in plan.outputs]
-        # Each new value, where a run makes it, and where it goes before outputs are taken: to where
-        # the next run finds it, or, if None, to its own buffer.
+        # Each new value, where a run produces it, and where it is copied before the outputs are
+        # read: to where the next run reads it, or, if None, to its own buffer.
         self._outputs: list[tuple[str, Location, Location | None]] = []
         for tensor, location in zip(plan.outputs, made, strict=True):
             if state.has(tensor):
                 home = homes.get(tensor.state_name)
-                # The old value may be an output, too, or another value's next one.
+                # The old value may also be an output, or the next value of another tensor.
                 is_free = home is location or home not in made
                 self._outputs.append((tensor.state_name, location, home if is_free else None))
         for name, _, home in self._outputs:
@@ -64,7 +64,7 @@ class StateBinding:
         self._homes = self._inputs | {name: home for name, _, home in self._outputs if home}
 
     def restore(self) -> None:
-        """Enqueue what brings the values to the arena; raises DeviceError where they are lost."""
+        """Enqueue copies of the values to the arena; raises DeviceError if they are lost."""
         state = self.state
         with state.lock:
             state.require()
@@ -75,7 +75,7 @@ class StateBinding:
                     state.by_name[name].copy_to(state.device.queue, location)
 
     def write_constants(self) -> None:
-        """Enqueue what brings the program's constants to the arena, if another one's lie there."""
+        """Enqueue copies of the program's constants if the arena holds another executor's."""
         if self.arena is None or self.arena.last_token is self._token:
             return
         self.arena.last_token = None
@@ -85,7 +85,7 @@ class StateBinding:
         self.arena.last_token = self._token
 
     def save(self) -> None:
-        """Enqueue what keeps the arena's new values."""
+        """Enqueue copies that save the arena's new values."""
         state = self.state
         with state.lock:
             if state.resident is self._token:
@@ -100,9 +100,9 @@ class StateBinding:
             state.resident = self._token if self._is_in_place else None
 
     def evict(self) -> None:
-        """Take the values out of the arena, which may be given back then, or be written to.
+        """Move the values out of the arena before it is freed or overwritten.
 
-        They are lost where that fails.
+        They are lost if that fails.
         """
         state, queue = self.state, self.state.device.queue
         with state.lock:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Constants are packed, and go up to a buffer of the device."""
+"""Packs constants and uploads them to a device buffer."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from delegate.launch import Constant
 from delegate.plan.layout import SLACK_BYTES, Bytes, aligned_bytes, as_bytes
 from delegate.run.mapping import mapped
 
-_PIECE_BYTES = 1 << 20  # of host memory through which constants go up
+_PIECE_BYTES = 1 << 20  # size of the host staging buffer
 NOT_KEPT = "the device's memory does not hold what was written to it"
-_AHEAD = 8  # constants that may lie packed in the host's memory
+_AHEAD = 8  # packed constants held in host memory at once
 _Made = TypeVar("_Made")
 
 
 @dataclass(eq=False)
 class ContentKey:
-    """A content. Constants of which one is known to be made as the other have the same one.
+    """Identity of a content. Constants known to be packed alike share one key.
 
-    Of others the digests are compared, which are not taken before there is another one to compare.
+    For others, digests are compared; they are computed only when there is something to compare.
     """
 
     size_bytes: int
@@ -37,24 +37,24 @@ class ContentKey:
 
 @dataclass(frozen=True, slots=True)
 class BufferRange:
-    """A part of a buffer, and the constants that fill it; zeros lie between them."""
+    """A range of a buffer, and the constants that fill it; gaps are zero."""
 
     buffer: cl.Buffer
     begin: int  # in the buffer, in bytes
     size_bytes: int
-    offsets: Mapping[Constant, int]  # in the part, in bytes; rising
-    on_packed: Callable[[Constant], object]  # is called with each that was packed
+    offsets: Mapping[Constant, int]  # relative to the range, in bytes; ascending
+    on_packed: Callable[[Constant], object]  # called after packing each
 
 
 def upload(queue: cl.CommandQueue, part: BufferRange) -> None:
-    """Fill a part of a buffer, and read back what was written.
+    """Fill a range of a buffer, and read it back.
 
     Raises:
         DeviceError: the memory does not hold what was written to it.
     """
-    piece = np.zeros(min(part.size_bytes, _PIECE_BYTES), np.uint8)  # what comes next
+    piece = np.zeros(min(part.size_bytes, _PIECE_BYTES), np.uint8)  # staging buffer
     kept = np.empty_like(piece)
-    written = 0  # of the part, in bytes
+    written = 0  # bytes of the range
 
     def write_next(values: Bytes) -> None:
         nonlocal written
@@ -62,7 +62,7 @@ def upload(queue: cl.CommandQueue, part: BufferRange) -> None:
         written += values.size
 
     def write_piece(end: int) -> None:
-        """Write the piece, and zeros behind it, up to an offset, and empty the piece."""
+        """Write the staging buffer and then zeros up to an offset, and clear it."""
         while written < end:
             values = piece[: end - written]
             write_next(values)
@@ -73,7 +73,7 @@ def upload(queue: cl.CommandQueue, part: BufferRange) -> None:
         is_large = values.size >= _PIECE_BYTES >> 4
         if is_large or offset + values.size > written + piece.size:
             write_piece(offset)
-        if is_large:  # from where it lies
+        if is_large:  # directly, without staging
             for first in range(0, values.size, _PIECE_BYTES):
                 write_next(values[first:][:_PIECE_BYTES])
         else:
@@ -85,20 +85,20 @@ def upload(queue: cl.CommandQueue, part: BufferRange) -> None:
 def write(
     queue: cl.CommandQueue, buffer: cl.Buffer, offset: int, values: Bytes, kept: Bytes
 ) -> None:
-    """Write values to a buffer, and read them back into other memory of the host, as long as they.
+    """Write values to a buffer, and read them back into other host memory of the same size.
 
     Raises:
         DeviceError: the memory does not hold what was written to it.
     """
     cl.enqueue_copy(queue, buffer, values, dst_offset=offset)
-    # Kernels address memory by constants and params: wrong ones could end the process.
+    # Kernels compute addresses from constants and params: wrong ones could end the process.
     cl.enqueue_copy(queue, kept, buffer, src_offset=offset)
     if not np.array_equal(kept, values):
         raise DeviceError(NOT_KEPT)
 
 
 def pack_in_place(queue: cl.CommandQueue, part: BufferRange) -> None:
-    """Do what `upload` does where the host has the device's memory: nothing is copied twice."""
+    """Like `upload`, for devices that share host memory: packs without a second copy."""
     place = part.begin, part.size_bytes
     with mapped(queue, part.buffer, cl.map_flags.WRITE_INVALIDATE_REGION, *place) as memory:
 
@@ -118,7 +118,7 @@ def pack_in_place(queue: cl.CommandQueue, part: BufferRange) -> None:
 
 
 def sum_of(values: Bytes) -> int:
-    """Return the sum of words, modulo 2^64, and of the bytes behind the last one."""
+    """Return the sum of the 64-bit words, modulo 2^64, and of the trailing bytes."""
     words, rest = values[: values.size & -8].view(np.uint64), values[values.size & -8 :]
     return (int(words.sum()) + int(rest.sum())) % 2**64
 
@@ -126,7 +126,7 @@ def sum_of(values: Bytes) -> int:
 def packed_ahead(
     constants: Iterable[Constant], make: Callable[[Constant, Bytes], _Made]
 ) -> Generator[_Made, None, None]:
-    """Yield what `make` makes of what each is packed to, while other threads do the next few."""
+    """Yield `make` of each packed constant, while other threads pack the next few."""
     with ThreadPoolExecutor(len(os.sched_getaffinity(0)), "packing") as pool:
         ahead: deque[Future[_Made]] = deque()
         for constant in constants:

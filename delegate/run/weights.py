@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The constants of programs in a device's memory, each content once in a process.
+"""Constants in device memory, deduplicated by content within a process.
 
-Executors lease them. What is there already is shared, whatever it was packed for: another dispatch
-mode, batch, shape, partition or interpreter on the same context. What nobody leases is freed.
+Executors lease them. Existing content is shared, whatever it was packed for: another dispatch mode,
+batch, shape, partition or interpreter on the same context. Content without leases is freed.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from delegate.run.pages import drop_pages
 from delegate.run.recipe import Recipe, recipe_of
 from delegate.run.upload import BufferRange, ContentKey, pack_in_place, packed_ahead, upload
 
-# Behind a program's constants, at most a sixteenth of theirs: for the few that only another has.
+# After a program's constants, at most a sixteenth of them: for the few that another program adds.
 _SPARE_BYTES = 1 << 16
 
 
 class Slice(NamedTuple):
-    """Where the constants of a launch lie."""
+    """Location of a launch's constants."""
 
     buffer: cl.Buffer
     offsets: Mapping[Constant, int]  # in bytes
@@ -44,25 +44,25 @@ class ConstantBuffer:
 
     cl_buffer: cl.Buffer
     size_bytes: int
-    end: int = 0  # of what lies in it
+    end: int = 0  # of the used bytes
     offsets: dict[ContentKey, int] = field(default_factory=dict)  # offsets in bytes
     sizes: set[int] = field(default_factory=set)  # of the constants in it
-    segments: list[SegmentPlan] = field(default_factory=list)  # those that have a file
+    segments: list[SegmentPlan] = field(default_factory=list)  # those saved to files
     users: int = 0
 
     @property
     def free_bytes(self) -> int:
-        """Bytes that more constants may take."""
+        """Bytes available for more constants."""
         return self.size_bytes - SLACK_BYTES - self.end
 
 
 class Lease:
-    """The constants that an executor has.
+    """The constants held by an executor.
 
     Attributes:
-        weights: where they are; cl_buffers: on which; slices: of each launch's, None: it has none.
-        recipes: of those that are known by how they are made. Where no executor has the arrays any
-            more, others may come to lie at their place.
+        weights: their owner; cl_buffers: where they are; slices: by launch, None: it has none.
+        recipes: of those identified by recipe. Once no executor holds the arrays, their addresses
+            may be reused.
     """
 
     def __init__(
@@ -79,23 +79,23 @@ class Lease:
 
     @property
     def cl_buffers(self) -> list[cl.Buffer]:
-        """The buffers that they are in."""
+        """The buffers that hold them."""
         return [buffer.cl_buffer for buffer in self.buffers]
 
     def close(self) -> None:
-        """Give them back; a second call does nothing."""
+        """Release them; a second call does nothing."""
         buffers, self.buffers = self.buffers, []
         self.slices, self.recipes = (), {}
         self.weights.release(buffers)
 
 
 class ConstantPool:
-    """What lies in the memory of a context; several engines may share it."""
+    """The constants in a context's memory; several engines may share it."""
 
     def __init__(self) -> None:
-        # One that a thread may take again: the garbage collector may close an executor at any time.
+        # Reentrant: the garbage collector may close an executor at any time.
         self.lock = threading.RLock()
-        # Weak: an executor that nobody closed keeps nothing here for good.
+        # Weak: an executor that was never closed must not keep its constants alive.
         self.buffers: weakref.WeakSet[ConstantBuffer] = weakref.WeakSet()
         self.leases: weakref.WeakSet[Lease] = weakref.WeakSet()
         self.keys: weakref.WeakKeyDictionary[Constant, ContentKey] = weakref.WeakKeyDictionary()
@@ -103,13 +103,13 @@ class ConstantPool:
         self.recipes = weakref.WeakKeyDictionary()
 
     def recipe(self, constant: Constant) -> Recipe | None:
-        """Return how a constant is made, if that is known."""
+        """Return the recipe of a constant, if known."""
         if constant not in self.recipes:
             self.recipes[constant] = recipe_of(constant.pack)
         return self.recipes[constant]
 
     def known_key(self, constant: Constant) -> ContentKey | None:
-        """Return the key of a constant that was packed, or of one by the same recipe."""
+        """Return the key of a constant that was packed, or of one with the same recipe."""
         if constant not in self.keys and (recipe := self.recipe(constant)) is not None:
             keys = (lease.recipes.get(recipe) for lease in [*self.leases])
             if (key := next(filter(None, keys), None)) is not None:
@@ -118,7 +118,7 @@ class ConstantPool:
 
     @contextlib.contextmanager
     def learning(self, constants: Iterable[Constant]) -> Iterator[None]:
-        """Forget what was learned of contents when there is an error: memory may be at fault."""
+        """Forget keys learned here on an error: memory may be at fault."""
         try:
             yield
         except BaseException:
@@ -131,7 +131,7 @@ class ConstantPool:
 
 
 def _drop_pages(recipe: Recipe | None) -> None:
-    """Keep no page of a file that was packed."""
+    """Release the file pages of arrays that were packed."""
     for array in () if recipe is None else recipe.arrays:
         drop_pages(array)
 
@@ -141,10 +141,10 @@ _lock = threading.Lock()
 
 
 class Weights:
-    """The constants in a device's memory. Threads may share it."""
+    """The constants in device memory. Thread-safe."""
 
     def __init__(self, device: Device, is_shared: bool = False) -> None:
-        """`is_shared`: with all others of the context that are."""
+        """`is_shared`: with all others of the context that are shared."""
         self.device = device
         self.pool = ConstantPool()
         if is_shared:
@@ -153,18 +153,18 @@ class Weights:
 
     @property
     def size_bytes(self) -> int:
-        """The device's memory that is taken now."""
+        """Device memory in use."""
         own = [lease for lease in [*self.pool.leases] if lease.weights is self]
         return sum(b.size_bytes for b in {b for each in own for b in each.buffers})
 
     def lease(self, queue: cl.CommandQueue, launches: Sequence[Launch], as_one: bool) -> Lease:
-        """Return the constants of launches; what is not on the device is packed and uploaded.
+        """Return a lease of launches' constants; packs and uploads what is not on the device.
 
-        `queue`: for the uploads, which end here. `as_one`: one kernel runs all launches, so their
-        constants lie in one buffer. OpenCL's errors are the caller's; then nothing is leased.
+        `queue`: for the uploads, which are complete on return. `as_one`: one kernel runs all
+        launches, so one buffer holds their constants. OpenCL errors propagate; nothing is leased.
 
         Raises:
-            DeviceError: there is no room, or the memory does not hold what was written to it.
+            DeviceError: out of memory, or the memory does not hold what was written to it.
         """
         of_each, of_all = [launch.constants for launch in launches], constants_of(launches)
         groups = [of_all] * len(launches) if as_one else of_each
@@ -197,7 +197,7 @@ class Weights:
             return lease
 
     def acquire(self, lease: Lease) -> Lease:
-        """Return one more hold on what an executor has."""
+        """Return another lease of the same constants."""
         with self.pool.lock:
             for buffer in lease.buffers:
                 buffer.users += 1
@@ -206,7 +206,7 @@ class Weights:
             return found
 
     def release(self, buffers: Iterable[ConstantBuffer]) -> None:
-        """Free what nobody else has; `buffers`: of a Lease."""
+        """Free buffers without leases; `buffers`: of a Lease."""
         with self.pool.lock:
             for buffer in buffers:
                 buffer.users -= 1
@@ -217,7 +217,7 @@ class Weights:
     def _find_buffer(
         self, queue: cl.CommandQueue, constants: Sequence[Constant], as_one: bool
     ) -> ConstantBuffer | None:
-        """Return a buffer that has all of these; that of a whole program may get the last few."""
+        """Return a buffer that has all of these; a whole program's may be extended by a few."""
 
         def with_room(lacking: Mapping[ConstantBuffer, int]) -> dict[ConstantBuffer, int]:
             found = lacking.items()
@@ -229,7 +229,7 @@ class Weights:
                 for buffer in [*self.pool.buffers]
             }
         )
-        # What is new by its size is not even packed to be looked for.
+        # A constant of a new size cannot be present, so it need not be packed to be compared.
         like = [c for c in constants if any(c.size_bytes in buffer.sizes for buffer in lacking)]
         new = [constant for constant in like if self.pool.known_key(constant) is None]
         digests = packed_ahead(new, lambda _, values: digest_of(values))
@@ -256,7 +256,7 @@ class Weights:
     def _key(
         self, queue: cl.CommandQueue, size: int, digest: str, buffers: Iterable[ConstantBuffer]
     ) -> ContentKey:
-        """Return the key of what lies on a buffer and has this digest, or a new one."""
+        """Return the key of existing content with this digest, or a new one."""
         for buffer in buffers:
             for key, offset in buffer.offsets.items():
                 if key.size_bytes != size:
@@ -272,7 +272,7 @@ class Weights:
     def _new_buffer(
         self, queue: cl.CommandQueue, constants: Sequence[Constant], as_one: bool
     ) -> ConstantBuffer:
-        """Return a new buffer with these."""
+        """Return a new buffer with these constants."""
         size, _ = plan_constants(constants)
         self.device.check_buffer("constants", size, LARGEST_BYTES)
         if as_one:
@@ -287,7 +287,7 @@ class Weights:
         return buffer
 
     def _put(self, queue: cl.CommandQueue, buffer: ConstantBuffer, new: Sequence[Constant]) -> None:
-        """Put constants behind those that a buffer has; after an error it has what it had."""
+        """Append constants to a buffer; after an error it is unchanged."""
         size, offsets = plan_constants(new)
         recipes = {each: self.pool.recipe(each) for each in new}
         place = buffer.cl_buffer, buffer.end, size, offsets

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pictures in chunks, each for one worker: by path where it sees the same files, else by bytes."""
+"""Pictures in chunks, one chunk per worker: by path if the worker sees the files, else as bytes."""
 
 from __future__ import annotations
 
@@ -8,27 +8,27 @@ import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
-_SECONDS = 2.0  # that a chunk should take: much more than the way there and back
-_FIRST, _GROWTH, _MOST = 8, 4, 1024  # pictures of the first chunk; of the next; of any
-_MOST_BYTES = 32 << 20  # of a chunk's pictures, where they go by bytes
+_SECONDS = 2.0  # target time of a chunk: much longer than the round trip
+_FIRST, _GROWTH, _MOST = 8, 4, 1024  # pictures in the first chunk; growth factor; maximum
+_MOST_BYTES = 32 << 20  # of a chunk's pictures, if sent by content
 
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """A picture of a chunk."""
+    """One picture in a chunk."""
 
-    number: int  # among all
+    number: int  # index among all
     name: str  # for people
     path: str  # absolute
-    facts: tuple[int, int] | None  # its bytes and when it was written; None: not to be looked for
-    content: bytes | None = None  # None: it is read by its path
+    facts: tuple[int, int] | None  # size and modification time; None: always send the content
+    content: bytes | None = None  # None: read it from its path
 
     def is_there(self) -> bool:
         """Whether this machine sees the same file."""
         return self.facts is None or self.facts == _facts(self.path)
 
     def by_bytes(self) -> Picture:
-        """Return the same with its content; a file that is gone is found missing by the worker."""
+        """Return a copy with its content; the worker reports a missing file."""
         content = None
         with contextlib.suppress(OSError), open(self.path, "rb") as file:
             content = file.read()
@@ -39,20 +39,20 @@ Chunk = tuple[Picture, ...]
 
 
 class Chunks:
-    """Takes pictures ahead of their workers, as many as take some seconds.
+    """Groups pictures into chunks that take a few seconds each.
 
     Attributes:
-        are_by_bytes: whether the next ones have their content.
+        are_by_bytes: whether the next chunks carry the content.
     """
 
     def __init__(self, size: int | None, batch: int) -> None:
-        """`size`: pictures of a chunk; None: by what chunks before took. `batch`: at least so."""
+        """`size`: pictures per chunk; None: adaptive. `batch`: the minimum."""
         self._is_fixed = size is not None
         self._size, self._batch = size or max(_FIRST, batch), batch
         self.are_by_bytes = False
 
     def of(self, pictures: Iterable[tuple[int, str, str]]) -> Iterator[Chunk]:
-        """Yield chunks of pictures, which are (number, name, path)."""
+        """Yield chunks of pictures given as (number, name, path)."""
         chunk: list[Picture] = []
         size = 0
         for number, name, path in pictures:
@@ -69,12 +69,12 @@ class Chunks:
             yield (*chunk,)
 
     def with_bytes(self, chunk: Chunk) -> Chunk:
-        """Return a chunk whose worker did not see the files; the next ones are by bytes, too."""
+        """Resend a chunk whose worker did not see the files; later ones carry the content, too."""
         self.are_by_bytes = True
         return tuple(picture.by_bytes() for picture in chunk)
 
     def learn(self, pictures: int, seconds: float) -> None:
-        """Let later chunks take as long as they should, given what one took."""
+        """Adapt the size of later chunks to the time that one took."""
         if not self._is_fixed:
             wanted = int(pictures * _SECONDS / max(seconds, 1e-3))
             most = min(_MOST, _GROWTH * self._size)

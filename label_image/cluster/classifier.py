@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a worker does with chunks of pictures: the paths stay open from the first chunk on."""
+"""The worker's side of a cluster run: keeps paths open from the first chunk on."""
 
 from __future__ import annotations
 
@@ -29,24 +29,24 @@ from tflite_opencl.interpreters.runtime import runtime_if_any
 
 @dataclass(frozen=True, slots=True)
 class ClassifierSettings:
-    """What a worker's paths are opened with; `meaning` has no graph, which the model has."""
+    """The settings of a worker's paths; `meaning` lacks the graph, which comes with the model."""
 
     job: Job
     meaning: Meaning
     floats: bool
     compares_all: bool
-    most: int  # results of a picture
-    keeps_outputs: bool  # whether they go back
-    processes: int | None  # that decode; None: one a core
+    most: int  # results per picture
+    keeps_outputs: bool  # whether to send outputs back
+    processes: int | None  # decoding processes; None: one per core
 
 
 @dataclass(frozen=True, slots=True)
 class ChunkResult:
-    """What came of a chunk."""
+    """The outcomes of a chunk."""
 
     records: Sequence[PictureRecord]
-    device: str  # what ran it, for people
-    failure: str  # why it was not OpenCL, or why OpenCL is wrong; "": nothing to complain of
+    device: str  # display name of the device
+    failure: str  # why OpenCL did not run it or computed wrong results; "": neither
 
 
 class Classifier(Work):
@@ -55,7 +55,7 @@ class Classifier(Work):
     loggers = (*Work.loggers, logging.getLogger("label_image"))
 
     def __init__(self, settings: ClassifierSettings, *about: Any) -> None:
-        """`about`: as of `Work`."""
+        """`about`: as for `Work`."""
         super().__init__(*about)
         self._settings = settings
         self._paths: Paths | None = None
@@ -64,7 +64,7 @@ class Classifier(Work):
         self._files: deque[str] = deque()
 
     def run(self, chunk: Chunk) -> ChunkResult | None:
-        """Return what comes of each picture; None: the files are not those that are meant."""
+        """Return each picture's outcome; None: the files are not the client's."""
         if not all(picture.is_there() for picture in chunk):
             return None
         paths = self._paths or self._opened()
@@ -102,7 +102,7 @@ class Classifier(Work):
         graph = settings.job.on(read_model(settings.job.model))
         view = replace(settings.meaning.view, graph=graph)
         self._meaning = replace(settings.meaning, view=view)
-        # The command complains, which knows all workers' pictures by their names.
+        # The command reports it: it knows the pictures of all workers.
         paths = Paths(
             settings.job, runtime_if_any(), graph, floats=settings.floats,
             compares_all=settings.compares_all, is_quiet=True,
@@ -117,7 +117,7 @@ class Classifier(Work):
         return paths
 
     def _end_decoders_if_failed(self) -> None:
-        """After a chunk that broke off nobody knows what the decoders still have."""
+        """After an interrupted chunk the decoders' queues are in an unknown state."""
         self._files.clear()
         if self._decoders is not None:
             self._decoders.close()
@@ -131,7 +131,7 @@ class Classifier(Work):
 
 
 class _Few:
-    """The next pictures of decoders that outlive it, as the source of a series."""
+    """The next few pictures of long-lived decoders, as the source of a series."""
 
     def __init__(self, decoders: Decoders, count: int) -> None:
         self._decoders, self._left = decoders, count
@@ -152,7 +152,7 @@ class _Few:
 
 
 def _path(picture: Any, folder: str) -> str:
-    """Return where a picture can be read; what came by bytes is written into the folder."""
+    """Return a readable path; pictures sent by content are written to the folder."""
     if picture.content is None:
         return str(picture.path)
     path = os.path.join(folder, f"{picture.number}_{os.path.basename(picture.path)}")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A run on many pictures whose work the workers of a cluster do; rows and files are made here."""
+"""A run on many pictures distributed over a cluster; rows and files are written by the client."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ log = logging.getLogger("label_image")
 
 @dataclass(slots=True)
 class WorkerTotals:
-    """What a worker did."""
+    """The totals of one worker."""
 
     host: str
     device: str = ""
@@ -50,28 +50,28 @@ class WorkerTotals:
 
     @property
     def per_second(self) -> float | None:
-        """Pictures a second; None: nobody knows."""
+        """Pictures per second; None: unknown."""
         return self.timed / self.seconds if self.seconds else None
 
 
 class SpreadPictures(ManyPictures):
-    """A run on several pictures, spread over workers."""
+    """A run on several pictures, distributed over workers."""
 
     def __init__(
         self, prepared: PreparedRun, out: TextIO, width: int, scheduler: Scheduler
     ) -> None:
-        """`width`: of what stderr shows."""
+        """`width`: of the text on stderr."""
         super().__init__(prepared, out, width)
         self._scheduler = scheduler
         self._totals, self._workers = Totals(), dict[str, WorkerTotals]()
         self._chunks = Chunks(self._settings.chunk, self._settings.batch or 1)
         self._begin_s = 0.0
-        self._are_finite = True  # all results so far
+        self._are_finite = True  # all results so far are finite
 
     def run(self) -> int:
-        """Run the model on each, show and write what comes of it, and return the exit code.
+        """Classify all pictures, print and write the results, and return the exit code.
 
-        Raises: RunError, CommandError: nothing can be classified.
+        Raises: RunError, CommandError: no picture can be classified.
         """
         with contextlib.ExitStack() as stack:
             work = self._work(stack)
@@ -83,7 +83,7 @@ class SpreadPictures(ManyPictures):
             log.info("%d workers at %s", count, self._scheduler.address)
             sinks.open_lines()
             self._begin_s = time.perf_counter()
-            with contextlib.suppress(KeyboardInterrupt):  # what is done is shown and written
+            with contextlib.suppress(KeyboardInterrupt):  # print and write the results so far
                 self._spread(cluster, sinks)
             with interrupts.held():
                 sinks.end(self._header, self._entry(cluster))
@@ -92,12 +92,12 @@ class SpreadPictures(ManyPictures):
         return code or (NO_DEVICE if is_wrong else SUCCESS if self._are_finite else NOT_SO)
 
     def _work(self, stack: contextlib.ExitStack) -> Callable[[Cluster], Classifier]:
-        """Return what makes the workers' job. Raises: as `ManyPictures.run`."""
+        """Return the factory of the workers' job. Raises: as `ManyPictures.run`."""
         prepared, settings = self._prepared, self._settings
         job = self._job(stack)
         if isinstance(job.model, str):
             job = replace(job, model=Path(job.model).read_bytes())
-        # Its constants would cross twice.
+        # Its constants would be sent twice.
         view = replace(prepared.meaning.view, graph=cast(Any, None))
         local = self._scheduler.workers
         known = ClassifierSettings(
@@ -116,7 +116,7 @@ class SpreadPictures(ManyPictures):
                 yield number, self._names.get(path, path), path
 
     def _spread(self, cluster: Cluster, sinks: Sinks) -> None:
-        """Classify all pictures; end early where nobody reads the results any more."""
+        """Classify all pictures; stop early when the output has no reader."""
         settings = self._settings
 
         def count() -> int:
@@ -127,7 +127,7 @@ class SpreadPictures(ManyPictures):
         with bars.steps("classifying", count) as step, contextlib.closing(results):
             for chunk, came in results:
                 for picture, record in zip(chunk, self._records_of(chunk, came), strict=True):
-                    with interrupts.held():  # what is counted is shown and written, too, and whole
+                    with interrupts.held():  # print and write a counted picture, too, in full
                         self._count(record.outcome)
                         outcome = record.outcome
                         meaning, most = self._prepared.meaning, settings.num_results_of_several
@@ -136,7 +136,7 @@ class SpreadPictures(ManyPictures):
                     interrupts.check()
                     step()
                     if not is_read and not sinks.sinks:
-                        return  # `| head` has seen enough
+                        return  # a closed pipe, as with `| head`
 
     def _again(self, chunk: Chunk, result: ChunkResult | None) -> Chunk | None:
         if result is not None:
@@ -146,7 +146,7 @@ class SpreadPictures(ManyPictures):
         return self._chunks.with_bytes(chunk)
 
     def _records_of(self, chunk: Chunk, came: Answer | Left) -> list[PictureRecord]:
-        """Return the record of each picture, and count what the worker did."""
+        """Return the record of each picture, and update the worker's totals."""
         if isinstance(came, Left):
             first, last = chunk[0], chunk[-1]
             which = f"pictures {first.number} to {last.number} ({first.name} to {last.name})"
@@ -176,7 +176,7 @@ class SpreadPictures(ManyPictures):
             log.error("%s: %s", outcome.path, outcome.not_finite)
 
     def _entry(self, cluster: Cluster) -> dict[str, Any]:
-        """Return for JSON what all workers together did, and each."""
+        """Return, for JSON, the totals of all workers together and of each."""
         found = self._totals.distances
         workers = [
             {
@@ -196,7 +196,7 @@ class SpreadPictures(ManyPictures):
         }
 
     def _text(self, cluster: Cluster, sinks: Sinks) -> str:
-        """Return a table with a row a worker, then facts."""
+        """Return a table with one row per worker, then facts."""
         table = table_of("worker", "host", "device", "chunks", "pictures", "a second", "",
                          numbers=(3, 4, 5))  # fmt: skip
         for name, worker in self._workers.items():

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a model's last layers mean, one file a head: outputs -> classes, boxes, points, a mask."""
+"""Output decoders, one module per model family: outputs -> classes, boxes, keypoints, a mask."""

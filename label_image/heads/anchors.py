@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Detectors whose outputs are a box and the scores of each anchor, before anything is chosen.
+"""Detectors with one box and scores per anchor, before non-maximum suppression.
 
-A box is counted from its anchor, which nothing in the file tells: how many there are does, for the
+Boxes are relative to anchors, which the file does not contain: their number identifies the
 anchors that SSD and EfficientDet models are trained with.
 Sources: TensorFlow's object_detection/anchor_generators (multiple_grid, multiscale_grid) and
 box_coders/faster_rcnn_box_coder.py; google/automl efficientdet/tf2/anchors.py.
@@ -34,20 +34,20 @@ _PYRAMID_STRIDES = (8, 16, 32, 64, 128)
 _PYRAMID_RATIOS = (1.0, 2.0, 0.5)
 _PYRAMID_SCALE = 4.0  # of an anchor, in strides
 _LITE_SCALE, _LITE_SIZES = 3.0, (320, 384, 448)  # EfficientDet-Lite 0 to 2
-_LARGEST = 20.0  # of a size's logarithm
+_LARGEST = 20.0  # limit of a size's logarithm
 
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A way to lay out anchors, and what a box's numbers are multiplied by."""
+    """An anchor layout, and the scale factors of its boxes."""
 
-    anchors: Callable[[Size], Floats]  # (n, 4): centre's y, x, height, width, parts of the picture
-    scales: tuple[float, float]  # of the centre's numbers and of the size's
-    has_background: bool  # whether class 0 is none
+    anchors: Callable[[Size], Floats]  # (n, 4): centre's y, x, height, width; relative
+    scales: tuple[float, float]  # of the centre and of the size
+    has_background: bool  # whether class 0 is the background
 
 
 def ssd_anchors(size: Size) -> Floats:
-    """Return SSD's: six layers, of which the first has three anchors a cell and the others six."""
+    """Return SSD's: six layers with six anchors per cell, except the first with three."""
     low, high = _SSD_SCALES
     scales = [*np.linspace(low, high, _SSD_LAYERS), 1.0]
     layers: list[Floats] = []
@@ -64,10 +64,10 @@ def ssd_anchors(size: Size) -> Floats:
 
 
 def pyramid_anchors(size: Size) -> Floats:
-    """Return those of SSD on a pyramid of features: six a cell, ratios outside, scales inside."""
+    """Return SSD's on a feature pyramid: six per cell, scales in the inner loop, ratios outside."""
     layers = []
     for stride in _PYRAMID_STRIDES:
-        # The object detection API moves anchors into cells' middles where the stride divides.
+        # The object detection API centres anchors in cells if the stride divides the size.
         offsets = [stride / 2 if length % stride == 0 else 0.0 for length in size]
         cells = -(-size[0] // stride), -(-size[1] // stride)
         shapes = [
@@ -80,7 +80,7 @@ def pyramid_anchors(size: Size) -> Floats:
 
 
 def efficientdet_anchors(size: Size) -> Floats:
-    """Return EfficientDet's: nine a cell, scales outside, ratios inside."""
+    """Return EfficientDet's: nine per cell, scales in the outer loop, ratios in the inner."""
     scale = _LITE_SCALE if size[0] in _LITE_SIZES else _PYRAMID_SCALE
     layers = []
     for stride in _PYRAMID_STRIDES:
@@ -95,7 +95,7 @@ def efficientdet_anchors(size: Size) -> Floats:
 
 
 def _shape(length: float, ratio: float, size: Size) -> tuple[float, float]:
-    """Return the height and width of an anchor, as parts of the input. `ratio`: width / height."""
+    """Return an anchor's height and width, relative to the input. `ratio`: width / height."""
     root = float(np.sqrt(ratio))
     return length / root / size[0], length * root / size[1]
 
@@ -126,7 +126,7 @@ def _anchors(name: str, size: Size) -> Floats:
 
 
 def _find(name: str, view: View, is_asked: bool) -> tuple[int, int] | None:
-    """Return the numbers of the outputs with boxes and with scores; None: there are none."""
+    """Return the indices of the outputs with boxes and with scores; None: no match."""
     shapes = [s[:1] + s[1:2] + s[3:] if len(s) == 4 and s[2] == 1 else s for s in view.shapes]
     if len(shapes) != 2 or any(len(s) != 3 or s[0] != 1 for s in shapes):
         return None
@@ -135,8 +135,8 @@ def _find(name: str, view: View, is_asked: bool) -> tuple[int, int] | None:
     fours = [number for number, shape in enumerate(shapes) if shape[2] == 4]
     if not fours:
         return None
-    boxes = fours[0]  # the op's order, where there are four classes
-    # No kind has fewer than three anchors for 16 x 16 pixels: no more memory than the output's.
+    boxes = fours[0]  # the op's order, if there are four classes
+    # Every layout has at least three anchors per 16 x 16 pixels, which bounds the memory.
     (height, width), count = view.input_size, shapes[boxes][1]
     is_enough = count >= 3 * (height // 16) * (width // 16)
     fits = is_enough and len(_anchors(name, view.input_size)) == count
@@ -144,7 +144,7 @@ def _find(name: str, view: View, is_asked: bool) -> tuple[int, int] | None:
 
 
 def decode_boxes(numbers: Floats, anchors: Floats, scales: tuple[float, float]) -> Floats:
-    """Return left, top, right, bottom of boxes counted from anchors. Shapes: (n, 4) -> (n, 4)."""
+    """Return left, top, right, bottom of anchor-relative boxes. Shapes: (n, 4) -> (n, 4)."""
     centre, length = (1 / scale for scale in scales)
     middle = numbers[:, :2] * centre * anchors[:, 2:] + anchors[:, :2]
     half = np.exp(np.minimum(numbers[:, 2:] * length, _LARGEST)) * anchors[:, 2:] / 2
@@ -166,7 +166,7 @@ def _read(name: str, view: View, places: tuple[int, int]) -> Scene:
     return Scene(boxes=best_detections(view, sides, things), outputs=frozenset(places))
 
 
-# How many classes there are is not known: labels may count a background, and leave classes out.
+# The number of classes is unknown: labels may include a background and omit classes.
 HEADS = tuple(
     Head(f"detection:{name}", partial(_find, name), partial(_read, name), ambiguities=_ambiguities)
     for name in KINDS

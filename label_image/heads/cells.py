@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Detectors that count from cells, not anchors: YOLOs and CenterNets.
+"""Anchor-free detectors and YOLOs, whose boxes are relative to grid cells.
 
-YOLOs give a row of numbers a box, which begins with its centre, width and height. v5 has three
-boxes a cell, v8 and later one. YOLOX counts its boxes from their cells. The cells are level after
-level, row after row.
-CenterNets give a heat map a class, whose peaks are the centres of things, with their sizes. Three
-outputs have the same height and width: scores of classes, widths and heights, and how far each
-centre is right of and below its cell's corner; the last two in cells, x before y.
+YOLOs give one row of numbers per box, starting with its centre, width and height. v5 has three
+boxes per cell, v8 and later one. YOLOX's boxes are relative to their cells. Cells are ordered by
+level, then row.
+CenterNets give one heat map per class, whose peaks are object centres, and their sizes. Three
+outputs have the same height and width: class scores, widths and heights, and the offset of each
+centre from its cell's top left corner; the last two in cells, x before y.
 Sources: ultralytics/yolov5 models/yolo.py (Detect); ultralytics nn/modules/head.py (Detect);
 Megvii-BaseDetection/YOLOX yolox/models/yolo_head.py (decode_outputs); xingyizhou/CenterNet
 src/lib/models/decode.py (ctdet_decode).
@@ -33,19 +33,19 @@ from label_image.heads.view import (
 )
 from label_image.scene import Scene
 
-_PER_CELL = {"yolo5": 3, "yolo8": 1, "yolox": 1}  # boxes
-_BEFORE = {"yolo5": 5, "yolo8": 4, "yolox": 5}  # numbers before the scores: the fifth is "a thing"
-_X_CLASSES = 80  # COCO's: so many tell YOLOX from a v8 in the same order
-_MASKS = 32  # numbers of a box that come after its scores, where a second output has masks
-# Strides of the levels that YOLOs have: of most, of those with a fourth level, and of tiny ones.
+_PER_CELL = {"yolo5": 3, "yolo8": 1, "yolox": 1}  # boxes per cell
+_BEFORE = {"yolo5": 5, "yolo8": 4, "yolox": 5}  # numbers before the scores; the fifth is objectness
+_X_CLASSES = 80  # COCO's: this count tells YOLOX from a v8 in the same order
+_MASKS = 32  # mask coefficients after a box's scores, if a second output has prototype masks
+# Strides of YOLO levels: of most models, of those with a fourth level, and of tiny ones.
 _YOLO_STRIDES = ((8, 16, 32), (8, 16, 32, 64), (16, 32), (4, 8, 16, 32))
 _MOST_PEAKS = 100
-_OFFSET_WORDS = ("off", "reg")  # in names of CenterNets' output with offsets
+_OFFSET_WORDS = ("off", "reg")  # in the names of CenterNets' offset outputs
 _SIZE_WORDS = ("wh", "size", "scale")
 
 
 def strides_of(size: tuple[int, int], count: int) -> Sequence[int] | None:
-    """Return the strides of a YOLO that has so many cells; None: no known one has."""
+    """Return the strides of a YOLO with this many cells; None: unknown."""
     if not min(size):
         return None
     for strides in _YOLO_STRIDES:
@@ -65,9 +65,9 @@ def cells(size: tuple[int, int], strides: Sequence[int]) -> tuple[Floats, Floats
 
 
 def order_of(view: View, *per_cell: int) -> tuple[bool, int] | None:
-    """Return whether boxes come before their numbers in the first output, and how many these are.
+    """Return whether boxes come before their numbers in the first output, and the count of numbers.
 
-    `per_cell`: boxes a cell; the first that fits counts. None: there are not so many boxes.
+    `per_cell`: boxes per cell, tried in order. None: the number of boxes does not match.
     """
     shape = view.shapes[0]
     if len(shape) != 3 or shape[0] != 1:
@@ -81,7 +81,7 @@ def order_of(view: View, *per_cell: int) -> tuple[bool, int] | None:
 
 
 def rows_of(view: View) -> Floats:
-    """Return a row of real numbers a box, in whichever order the output has them."""
+    """Return one row of real numbers per box, whichever order the output has."""
     values = view.real(0)[0]
     order = order_of(view, 1, 3)
     rows: Floats = values if order is not None and order[0] else values.T
@@ -89,7 +89,7 @@ def rows_of(view: View) -> Floats:
 
 
 def _mask_numbers(view: View) -> int:
-    """Return how many numbers of a box are for masks, which a second output has."""
+    """Return the number of mask coefficients per box, if a second output has masks."""
     height, width = view.input_size
     sizes = ((1, height // 4, width // 4, _MASKS), (1, _MASKS, height // 4, width // 4))
     return _MASKS if len(view.outputs) == 2 and view.shapes[1] in sizes else 0
@@ -113,13 +113,13 @@ def _fits(kind: str, view: View, is_asked: bool) -> bool:
 
 
 def of_columns(view: View, place: int, kind: str = "scores") -> Ambiguity:
-    """Return what a number of each box means, in whichever order the output has them."""
+    """Return the meaning of one number of each box, whichever order the output has."""
     order = order_of(view, 1, 3)
     return Ambiguity(0, 2 if order is None or order[0] else 1, place, kind)
 
 
 def _ambiguities(kind: str, view: View, found: bool) -> Sequence[Ambiguity]:
-    """Return what is meant by the scores, "a thing" where there is one, and the boxes."""
+    """Return the possible meanings of scores, objectness if present, and boxes."""
     before = _BEFORE[kind]
     scores = [of_columns(view, before)] + [of_columns(view, 4)] * (before == 5)
     return scores + [of_columns(view, 0, kind="places")] * (kind != "yolox")
@@ -156,13 +156,13 @@ YOLOS = tuple(
 
 
 def _find_maps(view: View, is_asked: bool) -> tuple[int, int, int] | None:
-    """Return the numbers of the outputs with scores, sizes and offsets."""
+    """Return the indices of the outputs with scores, sizes and offsets."""
     shapes = view.shapes
     if len(shapes) != 3 or any(len(s) != 4 or s[:3] != (1, *shapes[0][1:3]) for s in shapes):
         return None
     pairs = [number for number, shape in enumerate(shapes) if shape[3] == 2]
     if len(pairs) == 3:
-        pairs = pairs[1:]  # two classes, which come first
+        pairs = pairs[1:]  # two classes, whose output comes first
     if len(pairs) != 2:
         return None
     (scores,) = {0, 1, 2} - set(pairs)
@@ -184,7 +184,7 @@ def _map_classes(view: View) -> int | None:
 
 
 def peaks(scores: Floats) -> Floats:
-    """Return the scores that no neighbour of their class exceeds, others 0. Shapes: (h, w, c)."""
+    """Return the local maxima of each class's scores, 0 elsewhere. Shapes: (h, w, c)."""
     height, width, _ = scores.shape
     around = np.pad(scores, ((1, 1), (1, 1), (0, 0)), constant_values=-np.inf)
     largest = scores

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Classes of the picture or of each pixel, and what may be taken for them: features.
+"""Classes of the picture or of each pixel, and features, which have the same shapes.
 
-A classifier gives a row of scores, a segmenter a class a pixel or scores of classes there.
+A classifier gives a row of scores, a segmenter one class or a row of scores per pixel.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from tflite_opencl.harness.labels import (
     top_results,
 )
 
-_LEAST_SIZE = 8  # a mask has at least one pixel for so many of the input's, each way
-_COLOURS = (3, 4)  # channels that are taken for colours where nobody names classes
+_LEAST_SIZE = 8  # a mask has at least one pixel per this many input pixels, in both directions
+_COLOURS = (3, 4)  # channel counts taken for colours if there are no labels
 
 
 def _fits_scores(view: View, is_asked: bool) -> bool:
     first = view.outputs[0]
     if not may_be_scores(first, view.input):
         return False
-    # One of several outputs, or one of the input's shape (as of an autoencoder), may be anything.
+    # One of several outputs, or one of the input's shape (an autoencoder's), is ambiguous.
     is_sure = len(view.outputs) == 1 and first.shape != view.input.shape
     return is_asked or is_sure or first.shape[-1] == len(view.labels)
 
@@ -37,15 +37,15 @@ def _fits_scores(view: View, is_asked: bool) -> bool:
 def _read_scores(view: View, found: bool) -> Scene:
     first = view.outputs[0]
     scale, zero_point = scale_of(first)
-    # NOTE: TFLite's label_image decodes all outputs by the input's type, also where the two differ:
-    # scores above 1, or a 255th of them. Those are decoded as they are.
+    # NOTE: TFLite's label_image decodes all outputs by the input's type, even if the two differ:
+    # scores above 1, or a 255th of them. Here each output is decoded by its own type.
     is_own = first.dtype != view.input.dtype and (
         first.dtype in ("float16", "float32") or scale > 0
     )
     dtype = "int16" if is_own else view.input.dtype
     calibration = view.embedded.calibration
     if calibration is not None and len(calibration.numbers) != first.shape[-1]:
-        calibration = None  # it is of other classes
+        calibration = None  # it belongs to other classes
     rows = top_results(
         view.arrays[0], dtype, first.shape[-1], view.least(LEAST_SCORE),
         scale, zero_point, calibration,
@@ -55,7 +55,7 @@ def _read_scores(view: View, found: bool) -> Scene:
 
 
 def _score_means(view: View, found: bool) -> Sequence[Ambiguity]:
-    # Others than scores are shown as they are, as label_image does it: nothing is left open.
+    # Non-scores are printed unchanged, as by label_image: nothing is ambiguous.
     return (Ambiguity(0),) if gives_scores(view.graph) else ()
 
 
@@ -69,7 +69,7 @@ def _fits_features(view: View, is_asked: bool) -> bool:
     is_row = view.shapes[0][-1:] > (1,) and np.prod(view.shapes[0][:-1]) == 1
     if not is_row or is_asked:
         return bool(is_row)
-    # Metadata, or the last op, says that the output is no row of scores.
+    # Metadata, or the last op, shows that the output is no row of scores.
     words = " ".join(view.embedded.outputs).lower()
     are_features = "embedding" in words or "feature" in words or gives_features(view.graph)
     return len(view.outputs) == 1 and not _has_labels(view) and are_features
@@ -94,7 +94,7 @@ def _fits_mask(view: View, is_asked: bool) -> bool:
     if not height or shape[1] * _LEAST_SIZE < height or shape[2] * _LEAST_SIZE < width:
         return False
     kind = np.dtype(view.outputs[0].dtype).kind
-    if len(shape) == 3 or shape[3] == 1:  # a class a pixel
+    if len(shape) == 3 or shape[3] == 1:  # one class per pixel
         return kind in "iu" and (is_asked or not scale_of(view.outputs[0])[0])
     return kind in "iuf" and (is_asked or view.are_labels_given or shape[3] not in _COLOURS)
 

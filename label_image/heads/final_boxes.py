@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Detectors that have chosen their boxes: four outputs of what was found, or a row a box.
+"""Detectors with non-maximum suppression in the model: four outputs, or one row per box.
 
-SSD and EfficientDet-Lite models end so in the op TFLite_Detection_PostProcess; converted CenterNets
+SSD and EfficientDet-Lite models end in the op TFLite_Detection_PostProcess; converted CenterNets
 have the same four outputs without it. EfficientDets and YOLO v10 give rows.
 Sources: google/automl efficientdet/tf2/postprocess.py (generate_detections); ultralytics
 nn/modules/head.py (v10Detect)
@@ -23,22 +23,22 @@ from label_image.scene import Scene
 from tflite_opencl.harness.labels import LEAST_SCORE
 
 _OP = "TFLite_Detection_PostProcess"
-# What metadata calls the outputs, as TensorFlow's writer for object detectors does.
+# The outputs' names in the metadata written by TensorFlow's writer for object detectors.
 _NAMES = ("location", "category", "score", "number of detections")
-_MOST_CHOSEN = 1000  # boxes that a YOLO v10 may choose; 300 are usual
+_MOST_CHOSEN = 1000  # maximum number of boxes of a YOLO v10; 300 are usual
 
 
 class PostProcessOutputs(NamedTuple):
-    """The numbers of the outputs that have what was found."""
+    """The indices of the detection outputs."""
 
-    boxes: int  # (1, n, 4): top, left, bottom, right, as parts of the picture
+    boxes: int  # (1, n, 4): top, left, bottom, right, relative to the picture
     classes: int  # (1, n)
     scores: int  # (1, n)
-    number: int | None  # (1,): how many of the n are found; None: all
+    number: int | None  # (1,): how many of the n are valid; None: all
 
 
 def post_process_outputs(graph: Graph) -> PostProcessOutputs | None:
-    """Return where the outputs of the op are; None: the model has no such op."""
+    """Return the indices of the op's outputs; None: the model has no such op."""
     for node in graph.nodes:
         if node.op == _OP and len(node.outputs) >= 3:
             boxes, classes, scores, *count = (
@@ -51,9 +51,9 @@ def post_process_outputs(graph: Graph) -> PostProcessOutputs | None:
 
 
 def zero_unused_rows(graph: Graph, outputs: Sequence[Array]) -> tuple[Array, ...]:
-    """Return the outputs of a run, with zeros where a detector found nothing.
+    """Return a run's outputs with unused detection rows zeroed.
 
-    TFLite leaves there what the memory held, which differs from run to run.
+    TFLite leaves them uninitialised, so they differ from run to run.
     """
     places = post_process_outputs(graph)
     if places is None or places.number is None or not outputs[places.number].size:
@@ -67,7 +67,7 @@ def zero_unused_rows(graph: Graph, outputs: Sequence[Array]) -> tuple[Array, ...
 
 
 def _find(view: View, is_asked: bool) -> PostProcessOutputs | None:
-    """Return where things are by the op, by metadata or, of four outputs, by their shapes."""
+    """Find the detection outputs by the op, by metadata or, of four outputs, by their shapes."""
     places = post_process_outputs(view.graph)
     if places is not None or len(view.outputs) != 4:
         return places
@@ -84,14 +84,14 @@ def _find(view: View, is_asked: bool) -> PostProcessOutputs | None:
     if len(rows) != 2 or len(counts) != 1 or most < 2:
         return None
     first, second = (view.resolve(Ambiguity(number, kind="classes")) for number in rows)
-    # The order is that of the op's outputs where the model does not tell another one.
+    # The order of the op's outputs, unless the model specifies another.
     is_turned = first is False or (first is None and second is True)
     classes, scores = rows[::-1] if is_turned else rows
     return PostProcessOutputs(boxes[0], classes, scores, counts[0])
 
 
 def _ambiguities(view: View, places: PostProcessOutputs) -> Sequence[Ambiguity]:
-    """Return what is left open: which of two rows has classes, unless something named both."""
+    """Return the ambiguities: which of two rows holds classes, unless both are identified."""
     rows = (
         Ambiguity(places.classes, kind="classes", usual=True),
         Ambiguity(places.scores, kind="classes"),
@@ -117,7 +117,7 @@ def _read(view: View, places: PostProcessOutputs) -> Scene:
 
 
 def _has_rows(numbers: int, most: float, view: View, is_asked: bool) -> bool:
-    """Whether the output has rows of so many numbers, and no more than `most`."""
+    """Whether the output has rows of this many numbers, and at most `most`."""
     shape = view.shapes[0]
     is_such = len(view.outputs) == 1 and len(shape) == 3 and (shape[0], shape[2]) == (1, numbers)
     # 100 and 300 are usual.
@@ -125,11 +125,11 @@ def _has_rows(numbers: int, most: float, view: View, is_asked: bool) -> bool:
 
 
 def _read_efficientdet(view: View, found: bool) -> Scene:
-    """A row: the picture's number, top, left, bottom, right in the input's pixels, score, class."""
+    """A row: index of the picture, top, left, bottom, right in input pixels, score, class."""
     rows = view.real(0)[0]
     height, width = view.input_size
     sides = rows[:, [2, 1, 4, 3]] / np.array([width, height, width, height], np.float32)
-    classes = np.round(rows[:, 6]) - 1  # they count from 1
+    classes = np.round(rows[:, 6]) - 1  # numbered from 1
     stay = (rows[:, 5] >= view.least(LEAST_SCORE)) & (classes >= 0)
     boxes = detections_of(view, sides[stay], rows[stay, 5], classes[stay])
     return Scene(boxes=boxes, outputs=frozenset({0}))

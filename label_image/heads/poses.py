@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Points of bodies: MoveNet's, of one and of several people, PoseNet's and YOLOs'.
+"""Keypoints of bodies: MoveNet for one and for several people, PoseNet, and YOLO poses.
 
 Sources: tfhub.dev/google/movenet (its pages on outputs); tensorflow/tfjs-models posenet
 (decode_single_pose); ultralytics nn/modules/head.py (Pose).
@@ -25,20 +25,20 @@ from label_image.heads.view import (
 )
 from label_image.scene import Point, Pose, Scene
 
-# COCO's, in the order that all of these models have.
+# COCO's, in the order that all of these models use.
 NAMES = (
     "nose", "left eye", "right eye", "left ear", "right ear", "left shoulder", "right shoulder",
     "left elbow", "right elbow", "left wrist", "right wrist", "left hip", "right hip", "left knee",
     "right knee", "left ankle", "right ankle",
 )  # fmt: skip
 _COUNT = len(NAMES)
-_SEVERAL = 3 * _COUNT + 5  # numbers of a pose beside others: its points, its box and its score
+_SEVERAL = 3 * _COUNT + 5  # numbers per pose: its keypoints, its box and its score
 
 
 def pose(view: View, points: Floats, score: float | None = None) -> Pose:
-    """Return a pose in the picture's pixels, cut to it; without a score the mean of its points'.
+    """Return a pose in picture pixels, clipped; its score defaults to the mean of its keypoints'.
 
-    Shapes: points (n, 3): x and y as parts of the picture, score
+    Shapes: points (n, 3): x and y relative to the picture, score
     """
     height, width = view.size
     names = NAMES if len(points) == _COUNT else [str(number) for number in range(len(points))]
@@ -72,7 +72,7 @@ def _read_movenet(view: View, found: bool) -> Scene:
 
 
 def _find_posenet(view: View, is_asked: bool) -> tuple[int, int] | None:
-    """Return the numbers of the outputs with a heat map a point, and with offsets."""
+    """Return the indices of the outputs with one heat map per keypoint, and with offsets."""
     shapes = view.shapes
     for scores, shape in enumerate(shapes):
         if len(shape) == 4 and (shape[0], shape[3]) == (1, _COUNT):
@@ -95,17 +95,17 @@ def _read_posenet(view: View, places: tuple[int, int]) -> Scene:
     rows, columns = np.unravel_index(best, (height, width))
     points = np.arange(count)
     high, wide = view.input_size
-    # The first and the last cell lie on the edges of the input.
+    # The centres of the first and last cells lie on the input's edges.
     down, right = (high - 1) / max(1, height - 1), (wide - 1) / max(1, width - 1)
     y = (rows * down + offsets[rows, columns, points]) / high
     x = (columns * right + offsets[rows, columns, count + points]) / wide
     found = np.stack([x, y, scores[rows, columns, points]], axis=1).astype(np.float32)
-    # Displacements, which further outputs have, tell several people apart.
+    # Displacements, in further outputs, separate several people.
     return Scene(poses=[pose(view, found)], outputs=frozenset(range(len(view.outputs))))
 
 
 def _point_sizes(view: View) -> tuple[int, int]:
-    """Return how many points a YOLO has, and how many numbers a point."""
+    """Return the number of keypoints of a YOLO, and of numbers per keypoint."""
     count, numbers = view.embedded.points if len(view.embedded.points) == 2 else (_COUNT, 3)
     return count, numbers
 
@@ -118,7 +118,7 @@ def _fits_yolo(view: View, is_asked: bool) -> bool:
 
 
 def _yolo_means(view: View, found: bool) -> Sequence[Ambiguity]:
-    """Return what is meant by the scores, the boxes, the points and these points' scores."""
+    """Return the possible meanings of the scores, the boxes, the keypoints and their scores."""
     count, numbers = _point_sizes(view)
     order = order_of(view, 1)
     first = (order[1] if order else 0) - count * numbers

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The range of a model's outputs, by its file alone: it tells scores from logits, and pixels from
-parts of the picture, alike for every run.
+"""The value range of outputs, derived from the model alone: tells scores from logits, and pixels
+from relative coordinates, consistently over all runs.
 
-Walks back from an output over what moves values, to the ops that compute them and to the ranges
-of quantised tensors on the way.
+Walks back from an output through data movement ops to the ops that compute the values, and to
+the ranges of quantised tensors on the way.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from delegate.inspect import Graph, Node, Tensor
 from tflite_opencl.harness.feeds import scale_of
 
 Limits = tuple[float, float]
-_MOST_OPS = 40  # on the way back: what outputs mean is decided near their end
-# What moves or picks values of its first input, or finds their largest.
+_MOST_OPS = 40  # on the walk back: the end of the model determines what outputs mean
+# Ops that move or select values of their first input, or take their maximum.
 _MOVES = frozenset(
     (
         *("RESHAPE", "SQUEEZE", "EXPAND_DIMS", "QUANTIZE", "DEQUANTIZE", "CAST", "TRANSPOSE"),
@@ -41,14 +41,14 @@ _LIMITS = {
 
 @dataclass(frozen=True, slots=True)
 class ValueRange:
-    """What is known of some numbers of an output.
+    """What is known about some values of an output.
 
     Attributes:
-        low, high: the least and the greatest real value; infinite where nothing bounds them.
-        is_linear: whether sums of products give them, with no function after: logits.
-        factor: what they were last multiplied by, its largest number; None: not by a constant.
-        step: the coarsest quantisation that they went through at the end; 0: none.
-        is_whole: whether they are whole numbers, as numbers of classes are.
+        low, high: minimum and maximum real value; infinite if unbounded.
+        is_linear: whether they are sums of products without a later activation: logits.
+        factor: the maximum of the constant they were last multiplied by; None: there is none.
+        step: the coarsest quantisation step near the end; 0: none.
+        is_whole: whether they are integers, such as class indices.
     """
 
     low: float = -math.inf
@@ -59,7 +59,7 @@ class ValueRange:
     is_whole: bool = False
 
     def within(self, low: float, high: float) -> ValueRange:
-        """Return the same inside of these limits; what a limit cuts is linear no more."""
+        """Return the range clamped to these limits; a clamped range is no longer linear."""
         is_cut = low > self.low or high < self.high
         new = max(low, min(self.low, high)), min(high, max(self.high, low))
         return replace(self, low=new[0], high=new[1], is_linear=self.is_linear and not is_cut)
@@ -68,9 +68,9 @@ class ValueRange:
 def value_range_of(
     graph: Graph, number: int, axis: int | None = None, place: int = 0
 ) -> ValueRange:
-    """Return the range of the output with this number.
+    """Return the range of the output with this index.
 
-    `axis`, `place`: of the numbers at this place of the axis alone; None: of all.
+    `axis`, `place`: of the values at this index of the axis only; None: of all.
     """
     makers = {tensor: node for node in graph.nodes for tensor in node.outputs}
     return _Walk(makers).of(graph.outputs[number], axis, place, _MOST_OPS)
@@ -82,12 +82,12 @@ class _Walk:
         self._known: dict[tuple[Tensor, int | None, int], ValueRange] = {}
 
     def of(self, tensor: Tensor | None, axis: int | None, place: int, left: int) -> ValueRange:
-        """Return what is known of a tensor's numbers. `left`: ops to look back over, at most."""
+        """Return what is known about a tensor's values. `left`: ops that may still be visited."""
         if tensor is None:
             return ValueRange()
         key = tensor, axis, place if axis is not None else 0
         if key not in self._known:
-            self._known[key] = ValueRange()  # of what reads itself
+            self._known[key] = ValueRange()  # for a tensor that depends on itself
             self._known[key] = self._found(tensor, axis, place, left)
         return self._known[key]
 
@@ -100,7 +100,7 @@ class _Walk:
             found = self._of_node(node, tensor, axis, place, left - 1)
             found = found.within(*_fused_limits(node))
         low, high, step = _stored_limits(tensor)
-        is_linear = found.is_linear  # a range that calibration found is no function
+        is_linear = found.is_linear  # a calibrated range is not an activation
         is_whole = found.is_whole or (tensor.dtype in _WHOLE and not step)
         return replace(
             found.within(low, high),
@@ -156,7 +156,7 @@ class _Walk:
         )
 
     def _product(self, node: Node) -> ValueRange:
-        """Return the range of sums of products; a mean by shares is within what it is taken of."""
+        """Return the range of sums of products; weighted means stay within the operand's range."""
         source, weights = (_before(each, self._makers) for each in (*node.inputs, None)[:2])
         maker = None if source is None else self._makers.get(source)
         values = None if weights is None else _real_constant(weights)
@@ -166,14 +166,14 @@ class _Walk:
 
 
 def _before(tensor: Tensor | None, makers: dict[Tensor, Node]) -> Tensor | None:
-    """Return the tensor whose numbers this one has, in the same places."""
+    """Return the tensor whose values this one copies, at the same indices."""
     while tensor is not None and (node := makers.get(tensor)) and node.op in _SAME_PLACES:
         tensor = node.inputs[0]
     return tensor
 
 
 def _axis_before(node: Node, first: Tensor, axis: int | None) -> int | None:
-    """Return which axis of a node's input an axis of its output is; None: none, or not known."""
+    """Return the input axis that an output axis of the node comes from; None: none or unknown."""
     if axis is None or node.op in _SAME_PLACES:
         return axis
     if node.op == "TRANSPOSE":
@@ -190,10 +190,10 @@ def _axis_before(node: Node, first: Tensor, axis: int | None) -> int | None:
 
 
 def _real_constant(tensor: Tensor | None) -> tuple[float, float] | None:
-    """Return a constant's least and greatest real value; None: it is none that is plain."""
+    """Return a constant's minimum and maximum real value; None: not a plain constant."""
     if tensor is None or tensor.data is None or tensor.is_sparse or not tensor.data.size:
         return None
-    is_packed = tensor.data.dtype.name != tensor.dtype  # several values a byte
+    is_packed = tensor.data.dtype.name != tensor.dtype  # several values per byte
     if is_packed or tensor.data.dtype.kind not in "iuf" or tensor.blocks is not None:
         return None
     values, quantization = tensor.data.astype(np.float64), tensor.quantization
@@ -207,7 +207,7 @@ def _real_constant(tensor: Tensor | None) -> tuple[float, float] | None:
 
 
 def _stored_limits(tensor: Tensor) -> tuple[float, float, float]:
-    """Return the least and greatest value that a tensor's type holds, and its step."""
+    """Return the minimum and maximum of a tensor's type as real values, and its step."""
     scale, zero_point = scale_of(tensor)
     if not scale or tensor.dtype not in ("int8", "uint8", "int16"):
         return -math.inf, math.inf, 0.0
@@ -223,7 +223,7 @@ def _fused_limits(node: Node) -> tuple[float, float]:
 def _pair(
     op: str, a: ValueRange, b: ValueRange, fixed_a: Limits | None, fixed_b: Limits | None
 ) -> ValueRange:
-    """Return the range of an op of two operands; `fixed_a`, `fixed_b`: of those that are fixed."""
+    """Return the range of a binary op; `fixed_a`, `fixed_b`: of constant operands."""
     if op == "DIV":
         if fixed_b is None or fixed_b[0] <= 0 <= fixed_b[1]:
             return ValueRange()
@@ -238,7 +238,7 @@ def _pair(
     is_scaled = op in ("MUL", "DIV")
     fixed = fixed_a or fixed_b
     factor = max(map(abs, fixed)) if is_scaled and fixed else None
-    # A bias or a scale after sums of products leaves them what they are.
+    # A bias or scale after sums of products keeps them linear.
     is_linear = fixed is not None and op in _AFFINE and (a.is_linear or b.is_linear)
     return ValueRange(float(low), float(high), is_linear, factor)
 

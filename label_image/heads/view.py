@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What heads share: a model as they see it, what a head is, and boxes as arrays."""
+"""Shared by the heads: their view of a model, the Head record, and boxes as arrays."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ from tflite_opencl.pictures.layout import layout_of
 Array = NDArray[Any]
 Floats = NDArray[np.float32]
 
-LEAST_SCORE = 0.25  # of a box that nothing has chosen before
-_MOST_OVERLAP = 0.45  # of two boxes of a class, as a part of what both cover
+LEAST_SCORE = 0.25  # of a box, before non-maximum suppression
+_MOST_OVERLAP = 0.45  # intersection over union of two boxes of a class
 _MOST_CANDIDATES, _MOST_BOXES = 1000, 100
-_BELOW = -0.1  # what reaches down to here may be scores, if for rounding's sake
+_BELOW = -0.1  # values down to here may be scores with rounding errors
 _LOGITS_BELOW = -0.5
-# What boxes are multiplied by at last: strides make pixels, their parts of a side make parts.
+# The final factor of boxes: strides make pixels, fractions of a side make relative coordinates.
 _LEAST_STRIDE, _MOST_PART = 2.0, 0.5
 
 
 @dataclass(frozen=True, slots=True)
 class Ambiguity:
-    """Numbers of an output that may be one of two things.
+    """Values of an output with two possible meanings.
 
     Attributes:
-        number: of the output. axis, place: which of its numbers; no axis: all. kind: of KINDS: what
-            they may be. usual: whether it is the second where the model does not tell.
+        number: of the output. axis, place: which of its values; no axis: all. kind: of KINDS: the
+            possible meanings. usual: whether the second is the default.
     """
 
     number: int
@@ -57,19 +57,19 @@ class View:
     """A model as its heads see it."""
 
     graph: Graph
-    outputs: Sequence[Tensor]  # the graph's, in the shapes that they had in a run
-    input: Tensor  # that takes the picture
+    outputs: Sequence[Tensor]  # the graph's, with the shapes of a run
+    input: Tensor  # the picture input
     labels: Sequence[str] = ()
-    are_labels_given: bool = False  # by the user or by the model, not by a file that lay around
+    are_labels_given: bool = False  # given by the user or the model, not by a file found nearby
     embedded: EmbeddedMetadata = field(default_factory=EmbeddedMetadata)
-    threshold: float | None = None  # the least score that is shown; None: the model's own
+    threshold: float | None = None  # minimum score shown; None: the model's own
     size: Sequence[int] = (1, 1)  # height and width of the picture
-    arrays: Sequence[Array] = ()  # what a run gave; () before one
-    # What was found of the graph's outputs, which is the same for all runs.
+    arrays: Sequence[Array] = ()  # a run's outputs; () before one
+    # Cached facts about the graph's outputs, the same for all runs.
     value_ranges: dict[Ambiguity, ValueRange] = field(default_factory=dict, repr=False)
 
     def after(self, arrays: Sequence[Array], size: Sequence[int] | None) -> View:
-        """Return the view of what a run gave; `size`: the picture's, or None: the input's."""
+        """Return the view after a run; `size`: the picture's, or None: the input's."""
         outputs = [
             replace(tensor, shape=array.shape)
             for tensor, array in zip(self.graph.outputs, arrays, strict=True)
@@ -82,21 +82,21 @@ class View:
 
     @property
     def input_size(self) -> tuple[int, int]:
-        """Give the height and width of the input, (0, 0) where it takes no picture."""
+        """The height and width of the input, (0, 0) if it takes no picture."""
         layout = layout_of(self.input.shape)
         return (0, 0) if layout is None else (layout.height, layout.width)
 
     def label(self, index: int) -> str:
-        """Return the name of a class; its number where it has none."""
+        """Return the name of a class, or its index if it has none."""
         return self.labels[index] if 0 <= index < len(self.labels) else str(index)
 
     def least(self, default: float) -> float:
-        """Return the least score that is shown; `default`: where nobody and no model says so."""
+        """Return the minimum score shown; `default`: if neither the user nor the model sets one."""
         own = self.embedded.threshold if self.threshold is None else self.threshold
         return default if own is None else own
 
     def value_range(self, ambiguity: Ambiguity) -> ValueRange:
-        """Return the range of these numbers, by the file alone."""
+        """Return the range of these values, from the model alone."""
         if ambiguity not in self.value_ranges:
             self.value_ranges[ambiguity] = value_range_of(
                 self.graph, ambiguity.number, ambiguity.axis, ambiguity.place
@@ -104,7 +104,7 @@ class View:
         return self.value_ranges[ambiguity]
 
     def resolve(self, ambiguity: Ambiguity) -> bool | None:
-        """Return whether numbers are the second of their kind; None: the model does not tell."""
+        """Return whether the second meaning applies; None: the model does not tell."""
         value_range, has_parts = self.value_range(ambiguity), self.embedded.has_parts
         if ambiguity.kind == "classes":
             return self._are_classes(ambiguity.number, value_range)
@@ -135,7 +135,7 @@ class View:
         return False if value_range.high <= 1 + value_range.step else None
 
     def real(self, number: int) -> Floats:
-        """Return what a run gave in the output with this number as real numbers."""
+        """Return a run's output with this index as real numbers."""
         scale, zero_point = scale_of(self.outputs[number])
         output = self.arrays[number]
         values = output.astype(np.float32)
@@ -146,17 +146,17 @@ class View:
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """A way to read a model's outputs.
+    """A decoder for a kind of model outputs.
 
     Attributes:
-        name: what --task calls it. find: which outputs are what, or whether a model has this head;
-            what is false says that it has not. The second argument says that somebody asked for it,
-            so that a shape that others may have, too, is enough.
-        read: a model after a run, what was found -> what its outputs say. classes: how many there
-            are, where shapes tell.
-        mean, std: what such models are trained with, as far as all of them are: of pixels for
-            float inputs; None: not known.
-        means: what of its outputs may be one of two things; its arguments are those of `read`.
+        name: as in --task. find: returns what identifies the outputs, or a false value if the
+            head does not match. Its second argument says that the user requested the task,
+            so that an ambiguous shape is a match, too.
+        read: a model after a run, the value of `find` -> results. classes: how many there
+            are, if shapes determine it.
+        mean, std: the usual normalisation of such models, if they all share it: of pixels for
+            float inputs; None: unknown.
+        means: the ambiguous values of its outputs; same arguments as `read`.
     """
 
     name: str
@@ -169,7 +169,7 @@ class Head:
 
     @property
     def task(self) -> str:
-        """Give what the model is for: the name without the kind of its outputs."""
+        """The model's task: the name without the kind of its outputs."""
         return self.name.partition(":")[0]
 
 
@@ -182,9 +182,9 @@ def view_of(
     embedded: EmbeddedMetadata,
     threshold: float | None,
 ) -> View:
-    """Return a model as its heads see it: of a batch of pictures, one.
+    """Return a model as its heads see it: one picture of a batch.
 
-    `outputs`: the graph's, with the shapes that are known. `number`: of the input with the picture.
+    `outputs`: the graph's, with known shapes. `number`: the index of the picture input.
     """
     taker = graph.inputs[number]
     batch = batch_of(taker)
@@ -195,7 +195,7 @@ def view_of(
 
 
 def batch_of(tensor: Tensor) -> int:
-    """Return how many pictures an input takes at once."""
+    """Return the batch size of an input."""
     layout = layout_of(tensor.shape)
     return 1 if layout is None else layout.batch
 
@@ -206,10 +206,10 @@ def _of_one(tensor: Tensor, batch: int) -> Tensor:
 
 
 def as_scores(view: View, ambiguity: Ambiguity, values: Floats) -> Floats:
-    """Return scores of 0..1 of these numbers of an output, which may be logits."""
+    """Return scores in 0..1 for these values of an output, which may be logits."""
     is_second = view.resolve(ambiguity)
     if ambiguity.usual if is_second is None else is_second:
-        half = np.tanh(0.5 * values.astype(np.float32))  # the logistic function without overflow
+        half = np.tanh(0.5 * values.astype(np.float32))  # an overflow-free logistic function
         return np.asarray(0.5 * (half + 1), np.float32)
     return values
 
@@ -221,7 +221,7 @@ def corners(centres: Array) -> Floats:
 
 
 def parts(view: View, ambiguity: Ambiguity, sides: Floats) -> Floats:
-    """Return boxes or points as parts of the picture: some models have pixels of the input.
+    """Return boxes or points relative to the picture: some models use input pixels.
 
     Shapes: (n, 2 or 4) -> the same
     """
@@ -235,9 +235,9 @@ def parts(view: View, ambiguity: Ambiguity, sides: Floats) -> Floats:
 def non_max_suppression(
     sides: Floats, scores: Floats, classes: NDArray[np.int64], least: float
 ) -> NDArray[np.int64]:
-    """Return the numbers of the boxes that stay, the most certain first.
+    """Return the indices of the remaining boxes, highest score first.
 
-    Of boxes of the same class that overlap, the most certain one stays (non-maximum suppression).
+    Of overlapping boxes of a class, the one with the highest score remains.
     Shapes: sides (n, 4) as left, top, right, bottom; scores, classes (n,)
     """
     usable = np.isfinite(sides).all(axis=1) & np.isfinite(scores) & (scores >= least)
@@ -253,7 +253,7 @@ def non_max_suppression(
 
 
 def _overlap(one: Floats, others: Floats) -> Floats:
-    """Return how much of what two boxes cover both cover, for each of the others."""
+    """Return the intersection over union of a box with each of the others."""
     low = np.maximum(one[:2], others[:, :2])
     high = np.minimum(one[2:], others[:, 2:])
     both = np.clip(high - low, 0, None).prod(axis=1)
@@ -264,9 +264,9 @@ def _overlap(one: Floats, others: Floats) -> Floats:
 
 
 def best_detections(view: View, sides: Floats, scores: Floats) -> list[Detection]:
-    """Return the boxes that stay of all that a model gives.
+    """Return all boxes of a model after non-maximum suppression.
 
-    Shapes: sides (n, 4) as left, top, right, bottom, parts of the picture; scores (n, classes)
+    Shapes: sides (n, 4) as left, top, right, bottom, relative; scores (n, classes)
     """
     classes = scores.argmax(axis=1)
     best = scores[np.arange(len(scores)), classes]
@@ -275,16 +275,16 @@ def best_detections(view: View, sides: Floats, scores: Floats) -> list[Detection
 
 
 def detections_of(view: View, sides: Array, scores: Array, classes: Array) -> list[Detection]:
-    """Return boxes in the picture's pixels, cut to it; what lies outside is left out.
+    """Return boxes in picture pixels, clipped; boxes outside are dropped.
 
-    Shapes: sides (n, 4) as left, top, right, bottom, parts of the picture; scores, classes (n,)
+    Shapes: sides (n, 4) as left, top, right, bottom, relative; scores, classes (n,)
     """
     height, width = view.size
     usable = np.isfinite(sides).all(axis=1) & np.isfinite(scores) & np.isfinite(classes)
     scale: NDArray[Any] = np.array([width, height, width, height], np.float64)
     pixels = np.clip(sides.astype(np.float64) * scale, 0, scale)
     usable &= (pixels[:, 2] > pixels[:, 0]) & (pixels[:, 3] > pixels[:, 1])
-    # The label of class 0: a detector does not count the background, and files may.
+    # The label index of class 0: detectors do not count the background, and files may.
     first = int(bool(view.labels) and view.labels[0].strip() in BACKGROUND)
     made = []
     for i in np.flatnonzero(usable):

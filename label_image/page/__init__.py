@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The page of --report: what a run reports, and what is measured and asked for the page alone."""
+"""The HTML page of --report: the run's results, and measurements made for the page alone."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the page shows of a run, as records; what the run did not tell is measured or asked here."""
+"""The page's content as records; measures and queries what the run itself did not record."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ from tflite_opencl.models.build import graph as graph_of
 from tflite_opencl.timing.profile import RUNS, Profile
 
 OPENCL, CPU = "OpenCL", "CPU"
-MOST_SECONDS = 30.0  # for all nodes on the CPU
+MOST_SECONDS = 30.0  # time limit for timing all nodes on the CPU
 _OVER = f"there was no time left for it within {MOST_SECONDS:g} seconds"
 _PACKAGES = ("numpy", "pillow", "pyopencl", "flatbuffers", "tflite")
-# What drivers, TFLite and this read. LD_PRELOAD and its like change which driver is loaded.
+# Read by drivers, TFLite and this project. LD_PRELOAD and the like change the driver loaded.
 _VARIABLES = ("LD_LIBRARY_PATH", "LD_PRELOAD", "XDG_CACHE_HOME")
 _BEGINNINGS = (
     "CL_", "CUDA_", "ETNA_", "FD_", "GALLIUM_", "GALLIVM_", "IR3_", "LABEL_IMAGE_", "LIBGL_", "LP_",
@@ -41,7 +41,7 @@ _BEGINNINGS = (
     "V3D_", "VIV_", "XNNPACK_",
 )  # fmt: skip
 
-Values = Mapping[int, NDArray[Any]]  # a tensor's index -> what it held
+Values = Mapping[int, NDArray[Any]]  # a tensor's index -> its value
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,17 +53,17 @@ class NodeRow:
     shape: str  # of its first output
     place: str
     device: float | None  # microseconds of its launches
-    cpu: float | None  # microseconds on the CPU, by itself
-    note: str  # why a time is not there, or why the CPU runs it
-    home: int | None = None  # the node whose kernel computes it, too
+    cpu: float | None  # microseconds on the CPU, in isolation
+    note: str  # why a time is missing, or why the CPU runs it
+    home: int | None = None  # the node whose kernel it is fused into
 
 
 def node_times(
     job: Job, graph: Graph, runtime: Runtime, gpu: Path | None
 ) -> tuple[Sequence[NodeRow], Sequence[str], Rows]:
-    """Measure each node on both paths, as far as they can tell.
+    """Time each node on both paths, as far as possible.
 
-    Return all nodes, what is to be said of their times, and what one run with OpenCL is made of.
+    Return all nodes, remarks about their times, and the breakdown of one run with OpenCL.
     `gpu`: OpenCL's run of the job.
     Raises: KeyboardInterrupt: Ctrl-C.
     """
@@ -94,7 +94,7 @@ def node_times(
 def _profile(
     job: Job, graph: Graph, runtime: Runtime, gpu: Path | None
 ) -> tuple[Profile | None, list[str]]:
-    """Return the profile of OpenCL's nodes, or None; and what is to be said of it."""
+    """Return the profile of OpenCL's nodes or None, and remarks about it."""
     if gpu is None or gpu.delegation is None or not gpu.delegation.delegated:
         return None, []
     profile, why = gpu.profile, ""
@@ -150,11 +150,11 @@ def _rows(
 
 
 def cpu_times(job: Job, graph: Graph, runtime: Runtime) -> dict[int, float | str]:
-    """Time each node by itself on the CPU's kernels of the job, with the job's threads.
+    """Time each node in isolation on the CPU's kernels of the job, with the job's threads.
 
-    TFLite's Python runtime tells no times of nodes. So each node becomes a model of one node, which
+    TFLite's Python runtime has no per-node times. So each node becomes a single-node model, which
     gets the values that it gets in the whole model, and is timed from outside.
-    Return a node's index -> microseconds, of the shortest of some runs, or why there are none.
+    Return a node's index -> microseconds, the minimum of some runs, or why there are none.
     Raises: RuntimeError, ValueError: TFLite cannot run the model. KeyboardInterrupt: Ctrl-C.
     """
     values = _values(job, graph, runtime)
@@ -185,15 +185,15 @@ def _values(job: Job, graph: Graph, runtime: Runtime) -> Values:
     for tensor in {*graph.inputs, *(t for node in graph.nodes for t in node.outputs)}:
         try:
             found[tensor.index] = np.array(interpreter.get_tensor(tensor.index))
-        except ValueError:  # it has no memory: a state, or a list
+        except ValueError:  # it has no data: a variable, or a list
             continue
     return found
 
 
 def _microseconds(node: Node, values: Values, job: Job, runtime: Runtime) -> float:
-    """Return the shortest of some runs.
+    """Return the minimum time of some runs.
 
-    Raises: ValueError, RuntimeError, ModelError: such a model cannot be made or run.
+    Raises: ValueError, RuntimeError, ModelError: the node cannot be cut out or run.
     """
     part, given = _model_of(node, values)
     made = allocated(runtime, write_model(part), job.cpu_kernels, threads=job.threads)
@@ -203,11 +203,11 @@ def _microseconds(node: Node, values: Values, job: Job, runtime: Runtime) -> flo
         begun = time.perf_counter()
         made.invoke()
         spent.append((time.perf_counter() - begun) * 1e6)
-    return min(spent[1:])  # two runs before them do not count
+    return min(spent[1:])  # without two warm-up runs
 
 
 def _model_of(node: Node, values: Values) -> tuple[Graph, list[NDArray[Any]]]:
-    """Return the node as a graph with the shapes it has now, and the values of its inputs."""
+    """Return the node as a graph with its current shapes, and the values of its inputs."""
     own = dict.fromkeys(t for t in (*node.inputs, *node.outputs) if t is not None)
     shapes = {t: values[t.index].shape for t in own if t.index in values}
     now = {t: replace(t, shape=shapes[t], shape_signature=()) for t in shapes}
@@ -236,16 +236,16 @@ def partition_rows(taken: Delegation | None) -> list[tuple[str, str]]:
 
 def _ranges(nodes: Sequence[int]) -> str:
     """Return "0-3, 5" for these numbers."""
-    # What follows one on another has the same distance from its place.
+    # Consecutive numbers have a constant distance from their position.
     groups = groupby(enumerate(sorted(nodes)), lambda each: each[1] - each[0])
     runs = [[node for _, node in group] for _, group in groups]
     return ", ".join(str(r[0]) if len(r) == 1 else f"{r[0]}-{r[-1]}" for r in runs)
 
 
 def machine(taken: Delegation | None, was_asked: bool) -> Sequence[tuple[str, Rows]]:
-    """Return what `tflite-opencl info` tells, of the device that was taken, or of all.
+    """Return the facts of `tflite-opencl info`, about the delegate's device or about all.
 
-    `was_asked`: OpenCL was asked for; else no device is.
+    `was_asked`: OpenCL was requested; otherwise no device is queried.
     """
 
     def choose(found: Sequence[DeviceInfo]) -> Sequence[DeviceInfo]:
@@ -262,7 +262,7 @@ def machine(taken: Delegation | None, was_asked: bool) -> Sequence[tuple[str, Ro
 
 
 def versions(runtime: Runtime) -> list[tuple[str, str]]:
-    """Return what the versions are that results may depend on."""
+    """Return the versions that results may depend on."""
     rows = [
         ("tflite-opencl", __version__),
         ("TFLite runtime", runtime.text),
@@ -277,7 +277,7 @@ def versions(runtime: Runtime) -> list[tuple[str, str]]:
 
 
 def variables(environment: Mapping[str, str]) -> list[tuple[str, str]]:
-    """Return the environment variables that drivers, TFLite and this read."""
+    """Return the environment variables that drivers, TFLite and this project read."""
     return [
         (name, value)
         for name, value in sorted(environment.items())

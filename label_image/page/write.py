@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A run -> its page: one file of HTML that needs nothing else, whole or not there."""
+"""Writes the page of a run: one self-contained HTML file, replaced atomically."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ from tflite_opencl.console.files import write_file
 from tflite_opencl.harness.job import Delegation
 
 _LARGEST = 480  # pixels of the picture's longer side on the page
-MOST_ROWS = 80  # nodes of the chart; the table has all
-_WIDEST = 76.0  # percent of the chart's width, which leaves room for a time
+MOST_ROWS = 80  # nodes in the chart; the table has all
+_WIDEST = 76.0  # percent of the chart's width, which leaves room for the time
 
 log = logging.getLogger("label_image")
 
-Paths = Mapping[str, tuple[Path, Sequence[str]]]  # a path's name -> it, and its lines
+Paths = Mapping[str, tuple[Path, Sequence[str]]]  # a path's name -> the path, and its lines
 
 
 def write_page(
@@ -42,16 +42,16 @@ def write_page(
     paths: Paths,
     picture: NDArray[Any] | None,
 ) -> None:
-    """Measure and ask what the run did not tell, and write the page; after Ctrl-C there is none.
+    """Measure what the run did not record, and write the page; after Ctrl-C there is none.
 
-    `picture`: with what was found in it; None: the model got other values.
+    `picture`: with results drawn; None: the model got other values.
     Raises: RunError: it cannot be written. KeyboardInterrupt: Ctrl-C was pressed here.
     """
     if interrupts.was_pressed():
         log.warning("%s is not written: Ctrl-C ended the run", path)
         return
     log.info("Times of nodes and facts of the machine are collected for %s", path)
-    # Imported here: it is an extra.
+    # An optional dependency.
     import jinja2
 
     environment = jinja2.Environment(
@@ -70,7 +70,7 @@ def write_page(
 def _shown(
     prepared: PreparedRun, judgement: Judgement, paths: Paths, picture: NDArray[Any] | None
 ) -> dict[str, Any]:
-    """Return all that is shown, by its name in the template."""
+    """Return the template's variables."""
     settings, gpu = prepared.settings, judgement.gpu
     taken = gpu.delegation if gpu else None
     rows, notes, parts = node_times(judgement.job, prepared.graph, prepared.runtime, gpu)
@@ -138,7 +138,7 @@ def _summary(
 
 
 def picture_uri(picture: NDArray[Any] | None) -> str:
-    """Return a picture as the content of an <img>; "" for none. Shapes: (h, w, 3)."""
+    """Return a picture as the source of an <img>; "" for none. Shapes: (h, w, 3)."""
     if picture is None:
         return ""
     image = Image.fromarray(picture)
@@ -149,7 +149,7 @@ def picture_uri(picture: NDArray[Any] | None) -> str:
 
 
 def chart_of(rows: Sequence[NodeRow]) -> list[tuple[str, list[tuple[str, float, str]]]]:
-    """Return the nodes that take the longest, in order: a label, and a bar for each time.
+    """Return the slowest nodes, in graph order: a label, and a bar for each time.
 
     A bar is "device" or "cpu", percent of the chart's width, and a text.
     """

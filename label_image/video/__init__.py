@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Live pictures: a video, a camera or a stream through a run's paths, frame by frame."""
+"""Live input: a video, camera or stream through a run's paths, frame by frame."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Frames as a series' pictures: each becomes the model's input as a picture does."""
+"""Frames as the pictures of a series: each is converted to the model's input."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from label_image.video.preprocessor import Preprocessor
 
 @dataclass(slots=True, eq=False)
 class InputFrame:
-    """A frame that the model gets."""
+    """A frame submitted to the model."""
 
     frame: Frame
     pixels: NDArray[np.uint8]  # (h, w, 3)
@@ -28,20 +28,20 @@ class Feed:
     """A video as the source of a series.
 
     Attributes:
-        under_way: what `next_into` gave and nobody took, in order. cpu_s: of preparing.
+        under_way: frames from `next_into` that are not finished, in order. cpu_s: of preparing.
     """
 
-    processes = 0  # a thread of this one decodes
+    processes = 0  # a thread of this process decodes
 
     def __init__(self, frames: Frames, preprocessor: Preprocessor, name: str) -> None:
-        """`name`: of the video, for people."""
+        """`name`: display name of the video."""
         self._frames, self._preprocessor, self._name = frames, preprocessor, name
         self.under_way: deque[InputFrame] = deque()
         self.cpu_s = 0.0
         self.is_closed = False
 
     def next_into(self, tensor: NDArray[Any]) -> Outcome | None:
-        """Fill the tensor with a frame; None: there are no more."""
+        """Fill the tensor with a frame; None: end of the video."""
         frame = self._frames.next()
         if frame is None:
             return None

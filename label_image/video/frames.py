@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The frames of a video, decoded by FFmpeg (PyAV) in a thread of their own.
+"""The frames of a video, decoded by FFmpeg (PyAV) in a separate thread.
 
-One frame waits at most: a camera's newest one, or a file's next one, and then the decoder waits,
-too. Whoever asks may have either of both.
+At most one frame is queued: a camera's newest, or a file's next, for which the decoder blocks.
+Callers may choose either behaviour.
 """
 
 from __future__ import annotations
@@ -29,36 +29,36 @@ from tflite_opencl.pictures.image import STDIN
 if TYPE_CHECKING:
     import av
 
-_LOOK_S = 0.2  # how often who waits looks at the clock, and for Ctrl-C
-_JOIN_S = 1.0  # a thread that a camera's driver holds is left to the end of the process
-_BETWEEN_LINES_S = 5.0  # lines about what is damaged
-_STREAM = {"rtsp_transport": "tcp"}  # FFmpeg's own choice, UDP, loses packets without a word
+_LOOK_S = 0.2  # how often a waiting thread checks the clock and Ctrl-C
+_JOIN_S = 1.0  # a thread blocked in a camera's driver is abandoned
+_BETWEEN_LINES_S = 5.0  # between log lines about damaged data
+_STREAM = {"rtsp_transport": "tcp"}  # FFmpeg's default, UDP, loses packets silently
 
 log = logging.getLogger("label_image")
 
 
 @dataclass(frozen=True, slots=True)
 class VideoSource:
-    """Which video, and how it is read."""
+    """A video's name and how it is read."""
 
     name: str  # a file, a device, an address; "-" = stdin
-    options: Mapping[str, str]  # FFmpeg's, of the format; "format" is the format's name
-    every: bool | None = None  # every frame, not the newest one; None: of a file every one
-    timeout_s: float = 0.0  # the longest that nothing may come; 0: no limit
+    options: Mapping[str, str]  # FFmpeg's format options; "format" is the format's name
+    every: bool | None = None  # every frame, not just the newest; None: for files only
+    timeout_s: float = 0.0  # maximum time without data; 0: no limit
 
     @property
     def shown(self) -> str:
-        """The name without a password."""
+        """The name with the password removed."""
         return re.sub(r"(?<=://)[^/@]*@", "", self.name)
 
 
 @dataclass(slots=True, eq=False)
 class Frame:
-    """A frame that was decoded."""
+    """A decoded frame."""
 
-    number: int  # among all of the video, from 1
-    seconds: float  # its time in the video, from the first frame on
-    at_s: float  # when it was decoded, or was due, by time.perf_counter
+    number: int  # index in the video, from 1
+    seconds: float  # presentation time, from the first frame on
+    at_s: float  # when it was decoded or due, by time.perf_counter
     image: av.VideoFrame
 
     def pixels(self) -> NDArray[np.uint8]:
@@ -69,22 +69,22 @@ class Frame:
 
 
 def _hint(source: VideoSource) -> str:
-    """Return how a camera is named, where a number was given, as to other programs."""
+    """Hint at the name of a camera if the user gave a number, as for other programs."""
     device = f"/dev/video{source.name}"
     return f"; a camera is named by its file: --video {device}" if source.name.isdecimal() else ""
 
 
 class VideoFailed(OneLineError):
-    """The video cannot be opened or read on; the text is one line that says why."""
+    """The video cannot be opened or read further; the text is one line that says why."""
 
 
 class Frames:
-    """A video that is open, as a context.
+    """An open video, as a context manager.
 
     Attributes:
-        decoded, dropped, damaged: how many frames were so far; the first counts all, the last
-            those that FFmpeg could not decode. why: why it ended before its end; "" = it did not.
-        every: whether every frame is given, and none is dropped.
+        decoded, dropped, damaged: frame counts so far; the first includes the second, the last
+            are those that FFmpeg could not decode. why: why it ended prematurely; "" = it did not.
+        every: whether every frame is delivered, and none is dropped.
     """
 
     def __init__(self, source: VideoSource) -> None:
@@ -97,9 +97,9 @@ class Frames:
         self._changed = threading.Condition()
         self._waiting: Frame | None = None
         self._is_open = self._is_begun = self._is_over = self._is_closed = False
-        self._reads_since: float | None = time.perf_counter()  # None: it reads nothing now
+        self._reads_since: float | None = time.perf_counter()  # None: not blocked in a read
         self._warned_s = -_BETWEEN_LINES_S
-        self._first_s: float | None = None  # the time stamp of the first frame
+        self._first_s: float | None = None  # time stamp of the first frame
         self._begun_s = 0.0
         self._thread = threading.Thread(target=self._run, name="video", daemon=True)
         self._thread.start()
@@ -117,11 +117,11 @@ class Frames:
         self.close()
 
     def cpu_s(self) -> float:
-        """Return the CPU seconds of decoding until now."""
+        """Return the CPU seconds of decoding so far."""
         return self._own_s + self._threads.look()
 
     def begin(self) -> None:
-        """Begin to count: frames that came before are gone."""
+        """Start counting; earlier frames are discarded."""
         with self._changed:
             self._is_begun, self._begun_s = True, time.perf_counter()
             if not self.every:
@@ -129,7 +129,7 @@ class Frames:
             self._changed.notify_all()
 
     def next(self) -> Frame | None:
-        """Wait for a frame and return it; None: there are no more, and `why` may say why."""
+        """Wait for a frame and return it; None: end of the video, and `why` may say why."""
         with self._changed:
             while self._waiting is None and not (self._is_over or self._is_closed):
                 self._wait()
@@ -144,7 +144,7 @@ class Frames:
         self._thread.join(_JOIN_S)
 
     def _wait(self) -> None:
-        """Wait a moment for the thread; let it be over where nothing came for too long."""
+        """Wait briefly for the thread; end the video if no data came for too long."""
         self._changed.wait(_LOOK_S)
         if threading.current_thread() is threading.main_thread():
             interrupts.check()
@@ -157,7 +157,7 @@ class Frames:
     def _stalled(self) -> str:
         return f"nothing came for {self._source.timeout_s:g} s (--source_timeout)"
 
-    # --- in the thread
+    # --- in the decoder thread
 
     def _run(self) -> None:
         try:
@@ -178,7 +178,7 @@ class Frames:
             is_file = is_film(self._source.name) or container.duration is not None
             if self._source.every is None:
                 self.every = is_file
-            # Threads by frames hold back as many frames as there are: too late for a live picture.
+            # Frame threading delays output by one frame per thread: too much for live pictures.
             stream.thread_type = "AUTO" if self.every else "SLICE"
             paced = is_file and not self.every
             with self._changed:
@@ -190,11 +190,11 @@ class Frames:
             for image in self._images(container.demux(stream)):
                 if not self._put(self._frame(image, stream), paced):
                     break
-            self._threads.look()  # they end with it
+            self._threads.look()  # the threads end with the container
 
     def _images(self, packets: Iterator[av.Packet[Any]]) -> Iterator[av.VideoFrame]:
-        """Yield the images of all packets; count and tell those that are damaged."""
-        # An extra, which `require_pyav` has found.
+        """Yield the images of all packets; count and report damaged ones."""
+        # An optional dependency; `require_pyav` has checked for it.
         import av
 
         while not self._is_closed:
@@ -233,9 +233,9 @@ class Frames:
         return Frame(self.decoded, max(0.0, stamp - self._first_s), now, image)
 
     def _put(self, frame: Frame, paced: bool) -> bool:
-        """Give the frame to whoever waits; False: nobody does any more.
+        """Hand the frame to the consumer; False: there is none any more.
 
-        `paced`: not before its time in the video has come.
+        `paced`: wait for its presentation time.
         """
         with self._changed:
             if paced:
@@ -251,7 +251,7 @@ class Frames:
 
 
 def is_film(name: str) -> bool:
-    """Whether a video is a file, which waits for who reads it; stdin may be one, too."""
+    """Whether a video is a file, which may be paused; stdin may be one, too."""
     if name == STDIN:
         with contextlib.suppress(OSError):
             return stat.S_ISREG(os.fstat(0).st_mode)
@@ -259,7 +259,7 @@ def is_film(name: str) -> bool:
 
 
 def require_pyav() -> None:
-    """Raise RunError where PyAV is missing."""
+    """Raise RunError if PyAV is missing."""
     try:
         import av  # noqa: F401
     except ImportError as error:
@@ -268,8 +268,8 @@ def require_pyav() -> None:
 
 
 def _opened(source: VideoSource) -> av.container.InputContainer:
-    """Open the video; raises what PyAV does."""
-    # An extra, which takes 0.3 s to import.
+    """Open the video; raises PyAV's errors."""
+    # An optional dependency that takes 0.3 s to import.
     import av
 
     options = dict(source.options)
@@ -281,7 +281,7 @@ def _opened(source: VideoSource) -> av.container.InputContainer:
         if name.startswith("/dev/video") and kind is None:
             kind = "v4l2"
         else:
-            name = f"file:{name}"  # else what stands before a colon would be a protocol
+            name = f"file:{name}"  # otherwise text before a colon would be a protocol
     elif name.startswith("rtsp"):
         options = _STREAM | options
     limit = source.timeout_s or None
@@ -289,10 +289,10 @@ def _opened(source: VideoSource) -> av.container.InputContainer:
 
 
 def _reason(error: Exception, stalled: str) -> str:
-    """Return why a video ended; `stalled`: what is said where PyAV's own clock ended it."""
+    """Return why a video ended; `stalled`: the text for PyAV's own timeout."""
     if type(error).__name__ == "ExitError":
         return stalled
     if isinstance(error, OneLineError):
         return str(error)
-    # FFmpeg's errors are OSErrors or ValueErrors of PyAV's own.
+    # FFmpeg's errors are OSErrors or ValueErrors defined by PyAV.
     return getattr(error, "strerror", None) or one_line(error)

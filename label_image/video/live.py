@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A run on a video: its frames are classified as they come, shown as rows and as entries."""
+"""A run on a video: classifies frames as they arrive, and prints and writes the results."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Live:
     """A run on a video."""
 
     def __init__(self, prepared: PreparedRun, out: TextIO, width: int, video: str) -> None:
-        """`width`: of what stderr shows."""
+        """`width`: of the text on stderr."""
         settings = prepared.settings
         self._width, self._out = width, out
         self._prepared, self._settings = prepared, settings
@@ -57,9 +57,9 @@ class Live:
         self._file: VideoFile | None = None
 
     def run(self) -> int:
-        """Classify until the video or somebody ends it; write, and return the exit code.
+        """Classify until the video ends or is stopped; write the results, return the exit code.
 
-        Raises: RunError, DefaultModelError, VideoFailed: nothing can be classified.
+        Raises: RunError, DefaultModelError, VideoFailed: no frame can be classified.
         """
         prepared, settings = self._prepared, self._settings
         with contextlib.ExitStack() as stack:
@@ -68,7 +68,7 @@ class Live:
             frames = stack.enter_context(Frames(self._source))
             sinks = Sinks(stack, prepared, self._out)
             paths = stack.enter_context(
-                # What is compared later than at first would hold up a live picture.
+                # Comparisons after the start would stall a live picture.
                 Paths(
                     job, prepared.runtime, prepared.graph, compares_all=settings.compares_all,
                     floats=prepared.meaning.head is not CLASSIFICATION, share=0.0,
@@ -83,7 +83,7 @@ class Live:
             self._open_shown(stack)
             frames.begin()
             whole = Span(self._counted(frames, feed))
-            with contextlib.suppress(KeyboardInterrupt):  # what is done is shown and written
+            with contextlib.suppress(KeyboardInterrupt):  # print and write the results so far
                 self._classify(paths, sinks, frames, feed)
             with interrupts.held():
                 frames.close()
@@ -98,7 +98,7 @@ class Live:
         return self._code(frames) or judgement.exit_code()
 
     def _open_shown(self, stack: contextlib.ExitStack) -> None:
-        """Begin what frames are drawn for. Raises: RunError: it cannot be."""
+        """Open the outputs that frames are drawn for. Raises: RunError: one cannot be opened."""
         settings = self._settings
         if settings.output_video is not None:
             self._file = stack.enter_context(VideoFile(settings.output_video, self._out))
@@ -108,7 +108,7 @@ class Live:
             log.info("the live picture is at %s", self._page.url)
 
     def _code(self, frames: Frames) -> int:
-        """Return the exit code of what became of the video, after a line that says so."""
+        """Log how the video ended, and return the exit code."""
         name = self._source.shown
         if frames.why:
             log.error("the video %s ended after %d frames: %s", name, frames.decoded, frames.why)
@@ -119,8 +119,8 @@ class Live:
         return 0
 
     def _classify(self, paths: Paths, sinks: Sinks, frames: Frames, feed: Feed) -> None:
-        """Classify all frames; end early where nobody reads the results any more."""
-        # In the newest frame's place none waits that would be older once the device is free.
+        """Classify all frames; stop early when the output has no reader."""
+        # A second queued frame would be stale by the time the device is free.
         gpu = paths.judgement.gpu
         devices = len(gpu.portions) if gpu else 0
         buffers = None if frames.every else max(1, devices)
@@ -134,7 +134,7 @@ class Live:
                     each.add(spent_ms)
                 self._parts.classified += 1
                 before_s = time.thread_time()
-                with interrupts.held():  # what is counted is shown and written, too, and whole
+                with interrupts.held():  # print and write a counted frame, too, and completely
                     is_read = self._tell(outcome, input_frame, spent_ms, sinks)
                 self._parts.showing_s += time.thread_time() - before_s
                 interrupts.check()
@@ -146,12 +146,12 @@ class Live:
                     second, latencies = Span(self._parts), Latencies()
                 is_shown = self._file is not None and self._file.is_read
                 if not (is_read or sinks.sinks or is_shown or self._page):
-                    break  # `| head` has seen enough
+                    break  # a closed pipe, as with `| head`
 
     def _tell(
         self, outcome: Outcome, input_frame: InputFrame, spent_ms: float, sinks: Sinks
     ) -> bool:
-        """Show and write what came of a frame; return whether somebody reads the rows."""
+        """Print and write a frame's results; return whether the rows have a reader."""
         settings, is_read = self._settings, False
         most = settings.num_results_of_several
         result = Result(self._prepared.meaning, outcome.outputs, outcome.size, most)
@@ -167,7 +167,7 @@ class Live:
         return is_read
 
     def _draw(self, result: Result, input_frame: InputFrame) -> None:
-        """Draw what was found in a frame for whoever wants to see it."""
+        """Draw a frame's results for the viewers."""
 
         def draw() -> Image.Image:
             return draw_scene(input_frame.pixels, result.scene, self._settings.num_results)
@@ -179,7 +179,7 @@ class Live:
             self._page.show(draw, result.lines, number)
 
     def _counted(self, frames: Frames, feed: Feed) -> Parts:
-        """Return what there was until now."""
+        """Return the counters so far."""
         parts = self._parts
         parts.decoded, parts.dropped = frames.decoded, frames.dropped
         parts.damaged = frames.damaged
@@ -197,7 +197,7 @@ class Live:
         return [*facts, ("load", loads_text(loads))]
 
     def _entry(self, loads: Loads, preprocessor: Preprocessor) -> dict[str, Any]:
-        """Return for JSON what there was of the whole video."""
+        """Return, for JSON, the statistics of the whole video."""
         parts = self._parts
         of = {name: getattr(parts, name) for name in ("decoded", "dropped", "damaged")}
         quantile: Callable[[float], float | None] = parts.latencies.quantile
@@ -211,7 +211,7 @@ class Live:
 
 
 def _when(input_frame: InputFrame, spent_ms: float) -> dict[str, Any]:
-    """Return for JSON which frame it is, and when it was decoded."""
+    """Return, for JSON, the frame's index and when it was decoded."""
     before = datetime.timedelta(seconds=time.perf_counter() - input_frame.frame.at_s)
     at = datetime.datetime.now(datetime.timezone.utc) - before
     return {

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How long frames take, in memory that does not grow, and what the processors do meanwhile."""
+"""Latency and load statistics of frames, in constant memory."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from pathlib import Path
 from tflite_opencl.timing.timing import Load
 
 _TASKS = Path("/proc/self/task")
-_OF_FFMPEG = "av:"  # how the names of its threads begin
-_STEP = 1.02  # from one class of latencies to the next: how exact quantiles are
+_OF_FFMPEG = "av:"  # prefix of its threads' names
+_STEP = 1.02  # ratio of adjacent latency bins: the precision of quantiles
 _LEAST_MS = 0.01
 
 
 class ThreadTimes:
-    """The CPU time of FFmpeg's own threads, those that have ended included."""
+    """The CPU time of FFmpeg's own threads, including threads that have ended."""
 
     def __init__(self) -> None:
         self._seconds: dict[str, float] = {}  # by thread
 
     def look(self) -> float:
-        """Return the seconds until now; of a thread that ends, those until the look before."""
+        """Return the seconds so far; an ended thread counts up to the previous call."""
         with contextlib.suppress(OSError):
             for task in _TASKS.iterdir():
-                with contextlib.suppress(OSError, ValueError):  # it has ended just now
+                with contextlib.suppress(OSError, ValueError):  # it has just ended
                     if (task / "comm").read_text().startswith(_OF_FFMPEG):
                         spent = (task / "schedstat").read_text().split()[0]
                         self._seconds[task.name] = int(spent) / 1e9
@@ -35,10 +35,10 @@ class ThreadTimes:
 
 
 class Latencies:
-    """Milliseconds of any number of frames, counted in classes that are 2 % apart."""
+    """A histogram of latencies in milliseconds, with bins 2 % apart."""
 
     def __init__(self) -> None:
-        self._counts: dict[int, int] = {}  # a thousand of them are eight decades
+        self._counts: dict[int, int] = {}  # a thousand bins span eight decades
         self.count = 0
 
     def add(self, spent_ms: float) -> None:
@@ -47,7 +47,7 @@ class Latencies:
         self.count += 1
 
     def quantile(self, part: float) -> float | None:
-        """Return what this part of the frames did not exceed; None: there were none."""
+        """Return this quantile of the latencies; None: there are none."""
         left = math.ceil(part * self.count)
         for place in sorted(self._counts):
             left -= self._counts[place]
@@ -58,7 +58,7 @@ class Latencies:
 
 @dataclass(slots=True)
 class Parts:
-    """What frames were and took, from a beginning on or in a span of it."""
+    """Counters and times of frames, since the start or in a span."""
 
     decoded: int = 0
     classified: int = 0
@@ -72,20 +72,20 @@ class Parts:
 
 @dataclass(frozen=True, slots=True)
 class Loads:
-    """Processors that were busy on average; 1 is a whole one."""
+    """Average processor load; 1 is one fully busy processor."""
 
     decoding: float
     preparing: float
-    inference: float  # and all that is not named
+    inference: float  # and everything not listed
     showing: float
-    gpu: float | None  # None: no driver tells it
+    gpu: float | None  # None: no driver reports it
 
 
 class Span:
-    """A span of time, from the moment that it is made."""
+    """A time span, starting at its construction."""
 
     def __init__(self, before: Parts) -> None:
-        """`before`: all until then."""
+        """`before`: the counters at the start."""
         self._before = (before.decoding_s, before.preparing_s, before.showing_s)
         self._counts = (before.decoded, before.classified, before.dropped)
         self._load, self._begin_s = Load(), time.perf_counter()
@@ -95,12 +95,12 @@ class Span:
         return time.perf_counter() - self._begin_s
 
     def counts(self, now: Parts) -> tuple[int, int, int]:
-        """Return the frames that were decoded, classified and dropped since."""
+        """Return the frames decoded, classified and dropped since."""
         decoded, classified, dropped = self._counts
         return now.decoded - decoded, now.classified - classified, now.dropped - dropped
 
     def loads(self, now: Parts) -> Loads:
-        """Return the loads since; `now`: all until now."""
+        """Return the loads since; `now`: the current counters."""
         seconds = max(self.seconds, 1e-9)
         cpu_s, gpu_s = self._load.until_now()
         after = now.decoding_s, now.preparing_s, now.showing_s
@@ -112,7 +112,7 @@ class Span:
 
 
 def second_text(span: Span, now: Parts, latencies: Latencies) -> str:
-    """Return what is said of the last second, on one line."""
+    """Return the statistics of the last second on one line."""
     rates = (count / max(span.seconds, 1e-9) for count in span.counts(now))
     text = "{:.1f} frames/s in, {:.1f} classified, {:.1f} dropped".format(*rates)
     if (median := latencies.quantile(0.5)) is not None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""--output_video: the frames with what was found in them, as a video of the same times."""
+"""--output_video: the annotated frames, as a video with the same time stamps."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from label_image.prepare import PreparedRun
 from tflite_opencl.console.errors import RunError
 from tflite_opencl.console.start import lead_nowhere
 
-_PER_SECOND = 90_000  # steps of time stamps
+_PER_SECOND = 90_000  # time base of time stamps
 _H264 = "libx264"
 _OPTIONS = {"preset": "veryfast", "tune": "zerolatency"}
-# Pieces that can be played each, so that a file whose writer was killed can be, too.
+# Fragments that can be played independently, in case the writer is killed.
 _PIECES = {"movflags": "frag_keyframe+empty_moov+default_base_moof"}
 _BY_PIECES = ("mp4", "mov")
 
@@ -28,10 +28,10 @@ log = logging.getLogger("label_image")
 
 
 class _Stdout:
-    """stdout as FFmpeg's file. After an error, which FFmpeg would give another name, it takes all.
+    """stdout as FFmpeg's file. Discards data after an error, which FFmpeg would report differently.
 
     Attributes:
-        error: what writing raised.
+        error: the error raised by writing.
     """
 
     def __init__(self, out: TextIO) -> None:
@@ -50,13 +50,13 @@ class _Stdout:
 
 
 class VideoFile:
-    """A video that is written frame by frame, as a context; "-" is stdout, as Matroska.
+    """A video written frame by frame, as a context manager; "-" is stdout, as Matroska.
 
-    Its size is the first frame's. All methods raise RunError where it cannot be written.
+    Its size is the first frame's. All methods raise RunError if it cannot be written.
     """
 
     def __init__(self, path: str, out: TextIO) -> None:
-        # An extra, which frames.py has found.
+        # An optional dependency; frames.py has checked for it.
         import av
 
         self._path, self._av = path, av
@@ -84,18 +84,18 @@ class VideoFile:
         trace: TracebackType | None,
     ) -> None:  # fmt: skip
         if self._stream is None:
-            return  # a video without a frame is none, and cannot be closed
+            return  # a video without frames cannot be closed
         with writing(self._path):
             self._container.mux(self._stream.encode())
             self._container.close()
 
     @property
     def is_read(self) -> bool:
-        """Whether somebody may read what is written; nobody does after `| head`."""
+        """Whether the output still has a reader; not so after `| head`."""
         return self._stdout is None or not isinstance(self._stdout.error, BrokenPipeError)
 
     def add(self, image: Image.Image, seconds: float) -> None:
-        """Write a frame that is shown from this second on."""
+        """Write a frame with this presentation time."""
         if self._stream is None:
             self._begin(*image.size)
         assert self._stream is not None
@@ -127,19 +127,19 @@ class VideoFile:
             stream.pix_fmt = (
                 "yuv420p" if is_h264 else stream.codec_context.codec.video_formats[0].name
             )
-            # The frames have times of their own. One thread's time is what `showing` tells.
+            # Frames have time stamps. One thread, so that `showing` covers the whole time.
             stream.codec_context.time_base = Fraction(1, _PER_SECOND)
             stream.codec_context.thread_count = 1
         self._stream = stream
 
 
 def check_output(prepared: PreparedRun) -> None:
-    """Raise RunError where --output_video is asked for and nothing will be drawn."""
+    """Raise RunError if --output_video is given for a model whose results cannot be drawn."""
     if prepared.settings.output_video is not None and prepared.meaning.head is None:
         raise RunError(f"--output_video: what {prepared.model.name} gives cannot be drawn")
 
 
 def _even(pixels: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """Return the pixels without a last odd row or column, which H.264 has not."""
+    """Return the pixels cropped to an even size, as H.264 requires."""
     height, width = pixels.shape[:2]
     return np.ascontiguousarray(pixels[: height - height % 2, : width - width % 2])

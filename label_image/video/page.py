@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""--show: a page on this machine alone, with the live picture, its results and the times.
+"""--show: a local web page with the live picture, its results and the times.
 
-Each reader gets the newest picture when the one before has gone out: a slow one holds up nobody.
+Each client gets the newest picture after finishing the previous one: slow ones delay nobody.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from PIL import Image
 from tflite_opencl.console.errors import RunError
 
 _HOST = "127.0.0.1"
-_NAMES = (_HOST, "localhost")  # by which a browser may call this page: no other site's name
+_NAMES = (_HOST, "localhost")  # accepted Host headers: rejects DNS rebinding by other sites
 _LARGEST = 1280  # pixels of the longer side
 _WAIT_S = 1.0
 _BORDER = "frame"
@@ -28,14 +28,14 @@ _PAGE = Path(__file__).with_name("page.html")
 
 
 class Page:
-    """The page's server, in threads of its own, as a context.
+    """The page's server, in separate threads, as a context manager.
 
     Attributes:
         url: where the page is.
     """
 
     def __init__(self, port: int, title: str) -> None:
-        """`port`: 0: one that is free. Raises: RunError: it is not free."""
+        """`port`: 0: any free one. Raises: RunError: it is in use."""
         self._title = title
         self._changed = threading.Condition()
         self._picture = b""  # as JPEG
@@ -61,7 +61,7 @@ class Page:
         self._server.server_close()
 
     def show(self, draw: Callable[[], Image.Image], results: list[str], frame: str) -> None:
-        """Show a frame; `draw` is called where somebody looks at it."""
+        """Show a frame; `draw` is called only if the page has viewers."""
         with self._changed:
             self._state |= {"results": results, "frame": frame}
             if self._picture and not self._readers:
@@ -85,7 +85,7 @@ class Page:
             return json.dumps(self._state).encode()
 
     def pictures(self, write: Callable[[bytes], object]) -> None:
-        """Write each newest picture as a part, until the end or until nobody reads it."""
+        """Write each newest picture as a part, until the end or until the client disconnects."""
         last = -1
         with self._changed:
             self._readers += 1
@@ -106,7 +106,7 @@ class Page:
 
 def _handler(page: Page) -> type[http.server.BaseHTTPRequestHandler]:
     class Handler(http.server.BaseHTTPRequestHandler):
-        timeout = 30  # of a reader that takes nothing
+        timeout = 30  # of a client that stops reading
 
         def do_GET(self) -> None:
             name = self.headers.get("Host", "").rpartition(":")[0]
@@ -138,7 +138,7 @@ def _handler(page: Page) -> type[http.server.BaseHTTPRequestHandler]:
         def handle(self) -> None:
             try:
                 super().handle()
-            except OSError:  # the reader has gone
+            except OSError:  # the client disconnected
                 self.close_connection = True
 
         def log_message(self, *_: Any) -> None:

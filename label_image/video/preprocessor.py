@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A frame's pixels -> the model's input, by OpenCL where that gives the same bits faster."""
+"""Converts frames to the model's input, by OpenCL if that is bit-exact and faster."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from label_image.decoder import Format
 from tflite_opencl.console.errors import one_line
 from tflite_opencl.pictures.image import to_input
 
-_ROUNDS = 10  # of either way, in turns
-_MOST_SIZES = 4  # of frames for which OpenCL is opened; later ones are the CPU's
+_ROUNDS = 10  # alternating, of each method
+_MOST_SIZES = 4  # frame sizes for which OpenCL is set up; the CPU handles later ones
 
 log = logging.getLogger("label_image")
 
 
 @dataclass(slots=True)
 class PreprocessTimes:
-    """How frames of a size are prepared, and the milliseconds that either way took."""
+    """How frames of a size are prepared, and the milliseconds of each method."""
 
     size: str  # "WIDTHxHEIGHT"
     by: str  # "opencl" or "cpu"
@@ -43,11 +43,11 @@ class PreprocessTimes:
 
 
 class Preprocessor(contextlib.ExitStack):
-    """Makes tensors of frames. As a context it holds what OpenCL has opened for that.
+    """Converts frames to tensors. A context manager that owns OpenCL's resources.
 
     Attributes:
-        times: what was measured, by sizes of frames in the order of their coming. failure: why
-            OpenCL was given up; "": it was not.
+        times: measurements by frame size, in order of appearance. failure: why OpenCL was
+            given up; "": it was not.
     """
 
     def __init__(self, format: Format, options: Options | None) -> None:
@@ -55,7 +55,7 @@ class Preprocessor(contextlib.ExitStack):
         super().__init__()
         self._format = format
         self._of_cpu = asdict(format)
-        # Of several devices none is the one that a frame goes to.
+        # With several devices, a frame's device is not known in advance.
         is_one = options is not None and not several_devices(options.device)
         self._options = options if is_one else None
         self._models: dict[tuple[int, ...], Model | None] = {}  # by height and width
@@ -79,7 +79,7 @@ class Preprocessor(contextlib.ExitStack):
         return to_input(pixels, **self._of_cpu)
 
     def _model_for(self, pixels: NDArray[np.uint8], options: Options) -> Model | None:
-        """Return what prepares frames of this size; None: the CPU does. Raises: as Model."""
+        """Return the model that prepares frames of this size; None: the CPU. Raises: as Model."""
         size = pixels.shape[:2]
         if size not in self._models and len(self._models) < _MOST_SIZES:
             self._models[size] = None
@@ -87,7 +87,7 @@ class Preprocessor(contextlib.ExitStack):
         return self._models.get(size)
 
     def _faster(self, pixels: NDArray[np.uint8], options: Options) -> Model | None:
-        """Open OpenCL's way and measure both; return it if it is the faster one."""
+        """Set up OpenCL and time both methods; return OpenCL's model if it is faster."""
         with contextlib.ExitStack() as stack:
             model = stack.enter_context(
                 Model(
@@ -116,7 +116,7 @@ class Preprocessor(contextlib.ExitStack):
             return model
 
     def _give_up(self, why: str) -> None:
-        """Leave all frames from now on to the CPU, and say why."""
+        """Fall back to the CPU for all later frames, and report why."""
         log.warning("frames are prepared by the CPU: %s", why)
         self.failure, self._options = why, None
         for each in self.times:
@@ -124,7 +124,7 @@ class Preprocessor(contextlib.ExitStack):
 
 
 def _graph(shape: tuple[int, ...], format: Format) -> Graph:
-    """Return the graph that makes an input of a frame. Shapes: of the frame: (h, w, 3)."""
+    """Return the graph that converts a frame to an input. Shapes: of the frame: (h, w, 3)."""
     pixels = Tensor(0, "pixels", (1, *shape), "uint8")
     made = Tensor(1, "input", tuple(format.shape), format.dtype)
     levels = {"mean": format.mean, "std": format.std}
@@ -142,7 +142,7 @@ def _run(model: Model, pixels: NDArray[np.uint8]) -> NDArray[Any]:
 
 
 def _measured(*ways: Callable[[], object]) -> list[float]:
-    """Return the least milliseconds of each, which take turns: what else runs only adds."""
+    """Return the minimum milliseconds of each, interleaved: other load only adds time."""
     times: list[list[float]] = [[] for _ in ways]
     for _ in range(_ROUNDS):
         for way, spent in zip(ways, times, strict=True):

@@ -230,8 +230,8 @@ def test_a_form_that_computes_wrongly_is_not_taken(
         assert executor_of(engine, CHAIN).dispatch_mode == ONE_BY_ONE
     (count,) = counts  # a device may have another program as one launch
     made = [form for form in DISPATCH_MODES if offers(engine, form)] * count
-    # rusticl 25.0 brings wrong bytes by "direct", which is said the first time.
-    assert [line for line in caplog.messages if "brings wrong bytes" not in line] == [
+    # rusticl 25.0 copies wrong bytes by "direct", which is said the first time.
+    assert [line for line in caplog.messages if "copies wrong bytes" not in line] == [
         f"2 nodes: '{form}' computes wrongly on this device and is not used"
         for form in [*reversed(made[1:]), "literal"]
     ]

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A board: what is there, which driver, what to do, its profile."""
+"""The board: its hardware, OpenCL drivers, device profile, and setup advice."""

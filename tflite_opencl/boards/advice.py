@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What stands between a machine and its GPU, exactly, and what to do next. Looks at facts alone."""
+"""Diagnoses why a machine's GPU is not usable and what to do next, from collected facts only."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from delegate import DeviceInfo
 from delegate.inspect import PlatformInfo
 from tflite_opencl.boards.board import Board, HardwareNode
 
-# The kernel release from which a chip's NPU works. Source: Mesa's docs/teflon.rst
+# The first kernel release with a driver for the chip's NPU. Source: Mesa's docs/teflon.rst
 _NPU_KERNELS = {"Amlogic A311D": (6, 7), "NXP i.MX 8M Plus": (6, 8)}
 _NO_ETNAVIV = "no release of Mesa has OpenCL on etnaviv (its merge request 18986 is not merged)"
 
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """Boards that one driver makes usable."""
+    """Boards supported by one driver."""
 
     name: str
-    kernel_drivers: tuple[str, ...]  # () = it needs none
-    rusticl: str | None  # its word in RUSTICL_ENABLE
-    words: tuple[str, ...]  # one of which is in its platform's or device's name
-    node: str  # what the device tree must have, in words
-    expect: str  # MobileNet V1 1.0 224, uint8, and when the CPU is the better choice
-    mesa: str = ""  # the first Mesa whose rusticl has it
+    kernel_drivers: tuple[str, ...]  # () = none needed
+    rusticl: str | None  # its name in RUSTICL_ENABLE
+    words: tuple[str, ...]  # one of them is in its platform's or device's name
+    node: str  # what the device tree must contain, for people
+    expect: str  # MobileNet V1 1.0 224, uint8, and when the CPU is faster
+    mesa: str = ""  # the first Mesa whose rusticl supports it
 
 
-# "predicted": from the compilers' listings and the data sheets, as docs/boards/compilers.md tells.
+# "predicted": from compiler listings and data sheets, as explained in docs/boards/compilers.md.
 FAMILIES = (
     Family("vivante", ("etnaviv", "galcore"), "etnaviv", ("vivante",), "a vivante,gc node",
            "not known; a launch alone takes 0.2 ms, and there are 30; an NPU with Mesa's "
@@ -63,13 +63,13 @@ def devices_of(of: Family, devices: Sequence[DeviceInfo]) -> list[DeviceInfo]:
 
 
 def expectation(device: DeviceInfo) -> str | None:
-    """Return what MobileNet V1 takes on a device like this; None: it is of no known family."""
+    """Return the expected MobileNet V1 times on such a device; None: unknown family."""
     return next((of.expect for of in FAMILIES if devices_of(of, [device])), None)
 
 
 @dataclass(frozen=True, slots=True)
 class Situation:
-    """What is known of a machine: by itself, and by what its drivers say."""
+    """What is known about a machine: from its files, and from its drivers."""
 
     board: Board
     platforms: Sequence[PlatformInfo] = ()
@@ -77,14 +77,14 @@ class Situation:
     rusticl_enable: str = ""
 
     def obstacle(self, of: Family) -> str | None:
-        """Return the first thing that is missing to run on a family's device; None: nothing is."""
+        """Return the first missing prerequisite for a family's device; None: nothing is missing."""
         if devices_of(of, self.devices):
             return None
         return _hardware_obstacle(of, self.board) or self._driver_obstacle(of)
 
     def _driver_obstacle(self, of: Family) -> str:
         icds = self.board.icds
-        # pyopencl's wheels bring a loader, so that none of the system's is needed.
+        # pyopencl's wheels contain a loader, so the system needs none.
         if not icds:
             drivers = ", ".join(sorted(self.board.drivers()))
             driver = f"the kernel driver is there ({drivers}), but " if of.kernel_drivers else ""
@@ -105,7 +105,7 @@ class Situation:
         return f"platform rusticl has no {of.rusticl} device: this Mesa was built without it{older}"
 
     def next_steps(self, failures: Sequence[str] = ()) -> list[str]:
-        """Return what to do, a line each; the first is the most useful.
+        """Return instructions, one per line, most useful first.
 
         `failures`: of devices, each with its name.
         """
@@ -178,9 +178,9 @@ def _hardware_obstacle(of: Family, board: Board) -> str | None:
 
 
 def library_steps(libraries: Mapping[str, str], failures: Mapping[str, str | None]) -> list[str]:
-    """Return what to do with OpenCL libraries that end the process that opens them.
+    """Return instructions about OpenCL libraries that crash the process that loads them.
 
-    Both are by .icd file: the library, and how the child ended that asked it alone.
+    Both are by .icd file: the library, and how the child that loaded it alone died.
     """
     return [
         f"remove {path}, or mend {libraries[path]}: asked alone, {failure}"

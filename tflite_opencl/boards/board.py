@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A machine's own account of itself: device tree, sysfs, /dev and libraries. Opens no driver.
+"""A machine described by its files: device tree, sysfs, /dev and libraries. Loads no driver.
 
-All paths lie below a root, so that a recorded tree of another machine reads the same.
+All paths are relative to a root, so that a recorded tree of another machine can be read.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from itertools import count, takewhile
 from pathlib import Path
 
-# A part of a device tree node's `compatible` -> what the hardware is, and the kernel drivers for
-# it. Source: the match tables of the kernel's drivers.
+# A substring of a device tree node's `compatible` -> the hardware, and its kernel drivers.
+# Source: the match tables of the kernel's drivers.
 _HARDWARE = (
     (r"vivante,gc$", "Vivante GPU or NPU", ("etnaviv", "galcore")),
     (r"qcom,adreno", "Adreno GPU", ("msm", "kgsl")),
@@ -26,7 +26,7 @@ _HARDWARE = (
     (r"rockchip,rk\d+-rknn-core$", "Rockchip NPU core", ("rocket", "rknpu")),
     (r"arm,ethos-u", "Ethos-U NPU", ("ethosu",)),
 )
-# The first part of a machine's `compatible` that is here names its chip.
+# The first match in a machine's `compatible` names its chip.
 _CHIPS = {
     "amlogic,a311d": "Amlogic A311D",
     "amlogic,s905d3": "Amlogic S905D3",
@@ -41,19 +41,19 @@ _CHIPS = {
     "rockchip,rk3588": "Rockchip RK3588",
     "rockchip,rk3588s": "Rockchip RK3588S",
 }
-# What may open them decides whether a driver can be used.
+# A driver is usable only with permission to open these.
 _DEVICE_FILES = (
     *("dev/dri/renderD*", "dev/galcore", "dev/accel/accel*", "dev/mali*", "dev/kgsl-3d0"),
     "dev/rknpu",
 )
-_MODULES = ("galcore", "mali", "kgsl", "rknpu")  # of the kernel, by vendors
+_MODULES = ("galcore", "mali", "kgsl", "rknpu")  # vendors' kernel modules
 _LIBRARY_FOLDERS = (
     *("usr/lib/*-linux-gnu*", "usr/lib64", "usr/lib", "usr/local/lib"),
     *("usr/local/lib/*-linux-gnu*", "opt/lib", "vendor/lib64", "lib/*-linux-gnu*"),
     "usr/lib/teflon",
 )
-ICD_FOLDER = "etc/OpenCL/vendors"  # where the loader looks for drivers, below the root
-# Delegates of others, and what they are for.
+ICD_FOLDER = "etc/OpenCL/vendors"  # where the loader searches for drivers, relative to the root
+# Third-party delegates and the hardware they support.
 DELEGATES = {
     "libteflon.so": "Mesa's delegate for NPUs",
     "libvx_delegate.so": "VeriSilicon's delegate for its NPUs, on TIM-VX",
@@ -68,37 +68,37 @@ class HardwareNode:
 
     path: str  # in the device tree
     compatible: tuple[str, ...]
-    what: str  # in words
-    drivers: tuple[str, ...]  # of the kernel, that know it
-    is_enabled: bool  # else the device tree says it is not to be used
-    driver: str | None  # the one that is bound to it
+    what: str  # for people
+    drivers: tuple[str, ...]  # kernel drivers that support it
+    is_enabled: bool  # according to the device tree
+    driver: str | None  # the bound driver
 
 
 @dataclass(frozen=True, slots=True)
 class DrmDevice:
-    """What the kernel offers as a graphics or compute device."""
+    """A graphics or compute device exposed by the kernel."""
 
     name: str  # renderD128, accel0
     driver: str | None
-    compatible: tuple[str, ...]  # of the device tree node it stands for
+    compatible: tuple[str, ...]  # of its device tree node
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceFile:
-    """A file of /dev through which a driver is reached."""
+    """A file in /dev that gives access to a driver."""
 
     path: str
-    may_open: bool  # by this user, to read and write
+    may_open: bool  # this user has read and write permission
     mode: str  # crw-rw----
 
 
 @dataclass(frozen=True, slots=True)
 class IcdFile:
-    """A file that tells the OpenCL loader of a driver."""
+    """A file that registers a driver with the OpenCL loader."""
 
     path: str
-    library: str  # what it names
-    is_found: bool | None  # the library, if it is named by a path
+    library: str  # the library it names
+    is_found: bool | None  # whether the library exists, if it is named by a path
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,23 +111,23 @@ class Board:
     kernel: str | None  # its release
     nodes: tuple[HardwareNode, ...]
     drm: tuple[DrmDevice, ...]
-    modules: tuple[str, ...]  # kernel modules of vendors: galcore, mali, kgsl, rknpu
+    modules: tuple[str, ...]  # vendors' kernel modules: galcore, mali, kgsl, rknpu
     files: tuple[DeviceFile, ...]
     loaders: tuple[str, ...]
     icds: tuple[IcdFile, ...]
     delegates: tuple[str, ...]
 
     def drivers(self) -> set[str]:
-        """Return the kernel drivers at work: bound to a node, behind a device, or a module."""
+        """Return the active kernel drivers: bound to a node, behind a device, or a module."""
         found = {node.driver for node in self.nodes} | {device.driver for device in self.drm}
         return {name for name in found if name} | set(self.modules)
 
 
 def read_board(root: str | os.PathLike[str] = "/") -> Board:
-    """Return what a machine's files say; what is not there is None or empty."""
+    """Read a machine's files; missing facts are None or empty."""
     base = Path(root)
     trees = (base / "proc/device-tree", base / "sys/firmware/devicetree/base")
-    # Not Path.is_dir, which raises where this user may not look, as in a container.
+    # Not Path.is_dir, which raises on missing permissions, as in a container.
     tree = next((each for each in trees if os.path.isdir(each)), None)
     compatible = () if tree is None else _strings(tree / "compatible")
     return Board(
@@ -175,7 +175,7 @@ def _nodes(base: Path, tree: Path) -> Iterator[HardwareNode]:
 
 
 def _bound(base: Path) -> dict[str, str]:
-    """Return the driver bound to each device tree node, of those that sysfs shows."""
+    """Return the driver bound to each device tree node, as far as sysfs shows."""
     found: dict[str, str] = {}
     for uevent in (base / "sys/bus/platform/devices").glob("*/uevent"):
         values = _uevent(uevent)
@@ -186,7 +186,7 @@ def _bound(base: Path) -> dict[str, str]:
 
 
 def _driver(name: str | None) -> str | None:
-    """Return the DRM driver's name: some bind their parts under names of their own."""
+    """Return the DRM driver's name: some drivers bind components under other names."""
     if name == "etnaviv-gpu":
         return "etnaviv"
     return "msm" if name and (name == "adreno" or name.startswith("msm")) else name
@@ -203,7 +203,7 @@ def _drm(base: Path) -> Iterator[DrmDevice]:
 def _icds(base: Path) -> Iterator[IcdFile]:
     for path in _matching(base, (f"{ICD_FOLDER}/*.icd",)):
         library = _text(path) or ""
-        # Not Path.exists, which raises where the name is too long.
+        # Not Path.exists, which raises on overlong names.
         is_there = os.path.exists(base / library.lstrip("/"))
         yield IcdFile(_shown(base, path), library, is_there if library.startswith("/") else None)
 
@@ -223,7 +223,7 @@ def _matching(base: Path, patterns: Iterable[str]) -> list[Path]:
     found: dict[Path, Path] = {}
     for pattern in patterns:
         for path in sorted(base.glob(pattern)):
-            if os.path.exists(path):  # a link may lead nowhere
+            if os.path.exists(path):  # the link may be broken
                 found.setdefault(path.resolve(), path)
     return list(found.values())
 
@@ -233,7 +233,7 @@ def _shown(base: Path, path: Path) -> str:
 
 
 def _strings(path: Path) -> tuple[str, ...]:
-    """Return a device tree property's strings, which end with a zero byte each."""
+    """Return the zero-terminated strings of a device tree property."""
     text = _text(path)
     return () if text is None else tuple(filter(None, text.split("\0")))
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What OpenCL drivers say and do, each asked in a child process: one that dies costs itself alone.
+"""Queries OpenCL drivers, each in a child process, so that a crashing driver ends only its child.
 
-`python -m tflite_opencl.boards.drivers` is that child.
+`python -m tflite_opencl.boards.drivers` is the child.
 """
 
 from __future__ import annotations
@@ -34,42 +34,42 @@ TIMEOUT_SECONDS = 180
 
 @dataclass(frozen=True, slots=True)
 class LoadedIcd:
-    """What the driver of one ICD file says when it is the only one."""
+    """What the driver of one ICD file reports when loaded alone."""
 
     platforms: tuple[PlatformInfo, ...]
-    failure: str | None  # how the process that asked ended, where it gave no answer
-    left_out: str = ""  # why it was not asked
-    library: str = ""  # that the file names
+    failure: str | None  # how the child died, if it gave no answer
+    left_out: str = ""  # why it was skipped
+    library: str = ""  # as named in the file
 
 
 @dataclass(frozen=True, slots=True)
 class SurveyedDevice:
-    """One device: what it says of itself, and what it was found to do."""
+    """One device: what it reports, and the results of its self-tests."""
 
     info: DeviceInfo
     limits: DeviceLimits | None
-    isa: tuple[str, ...]  # what its self-tests proved beyond OpenCL C 1.2
+    isa: tuple[str, ...]  # features beyond OpenCL C 1.2 that passed their self-tests
     rates: DeviceRates | None
     failure: str | None  # why it cannot be used
 
 
 def ask_icd(icd: Icd) -> LoadedIcd:
-    """Return what one ICD file's driver says."""
+    """Query the driver of one ICD file."""
     answer = LoadedIcd((), None, icd.left_out) if icd.left_out else ask_all([icd])
     return replace(answer, library=icd.library)
 
 
 def ask_all(icds: Sequence[Icd] | None = None, other_loader: str | None = None) -> LoadedIcd:
-    """Return all platforms, as the loader finds them; here a driver that fails is not left out.
+    """Query all platforms that the loader finds, without excluding failing drivers.
 
-    `icds`: those of these files alone. `other_loader`: its path, in place of pyopencl's.
+    `icds`: only those of these files. `other_loader`: its path, instead of pyopencl's.
     """
     platforms, failure = ask_platforms(icds, other_loader)
     return LoadedIcd(from_json(tuple[PlatformInfo, ...], platforms), failure)
 
 
 def ask_devices() -> tuple[tuple[DeviceInfo, ...], str | None]:
-    """Return all devices, and why there are none."""
+    """Return all devices, or why there are none."""
     answers, failure = _ask("devices")
     if answers and isinstance(answers[0], str):
         return (), answers[0]
@@ -77,7 +77,7 @@ def ask_devices() -> tuple[tuple[DeviceInfo, ...], str | None]:
 
 
 def meant(selector: str | None, found: Sequence[DeviceInfo]) -> Sequence[DeviceInfo]:
-    """Return which of the devices a user means by --device; None: all.
+    """Return the devices that --device selects; None: all.
 
     Raises: CommandError: none of them.
     """
@@ -91,7 +91,7 @@ def meant(selector: str | None, found: Sequence[DeviceInfo]) -> Sequence[DeviceI
 
 
 def ask_device(info: DeviceInfo, with_rates: bool = True) -> SurveyedDevice:
-    """Return one device's limits and proofs, and its rates, which take a second or two."""
+    """Return a device's limits and self-test results, and its rates, which take a second or two."""
     answers, failure = _ask("device" if with_rates else "proof", info.index)
     if not answers:
         return SurveyedDevice(info, None, (), None, failure)
@@ -129,7 +129,7 @@ def _answers(question: str, index: int) -> Iterator[Any]:
     except DelegateError as error:
         found = replace(found, failure=str(error))
     yield asdict(found)
-    yield device_registers(info)  # at last: a compiler may end the process
+    yield device_registers(info)  # last: the compiler may crash the process
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""All that can be known of this machine and its drivers, asked in children; and for people."""
+"""Collects all facts about this machine and its drivers, and formats them for people."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ _ENVIRONMENT = (
 
 @dataclass(frozen=True, slots=True)
 class Info:
-    """All that `info` shows."""
+    """Everything that `info` shows."""
 
     board: Board
-    environment: dict[str, str]  # variables that drivers look at
+    environment: dict[str, str]  # variables that drivers read
     loader: str | None  # the ICD loader that pyopencl uses
-    other_loaders: dict[str, LoadedIcd]  # the path of another one -> what it would find
-    icds: dict[str, LoadedIcd]  # an ICD file's path -> what its driver says
+    other_loaders: dict[str, LoadedIcd]  # the path of another loader -> what it would find
+    icds: dict[str, LoadedIcd]  # an ICD file's path -> what its driver reports
     platforms: LoadedIcd
     devices: tuple[SurveyedDevice, ...]
     no_devices: str | None  # why there are none
@@ -46,11 +46,11 @@ class Info:
 
 
 def facts_here(board: Board, choose: Choose) -> Info:
-    """Return all facts of this machine; `choose`: which devices are asked, which takes seconds.
+    """Return all facts of this machine; `choose`: selects devices to query, which takes seconds.
 
     Raises: what `choose` raises.
     """
-    # The loader's variables may name other files than the board's, and it cannot read all of those.
+    # The loader's variables may select other files than the board's, which may be unreadable.
     entries = {icd.path: icd for icd in list_icds()}
     for file in board.icds:
         entries.setdefault(file.path, Icd(file.path, file.library))
@@ -83,7 +83,7 @@ def facts_here(board: Board, choose: Choose) -> Info:
 
 
 def _value_of(variable: str) -> str:
-    """Return an environment variable's value, and whether the loader looks at it."""
+    """Return an environment variable's value, and whether the loader reads it."""
     is_loaders = variable.startswith(("OCL_ICD_", "OPENCL_VENDOR_"))
     unread = (
         " (this loader does not read it)" if is_loaders and not icd_loader_reads(variable) else ""
@@ -92,9 +92,9 @@ def _value_of(variable: str) -> str:
 
 
 def _other_loaders(board: Board) -> dict[str, LoadedIcd]:
-    """Return what the system's loaders find that are not the one in use."""
+    """Return what the system's other loaders find."""
     used = icd_loader()
-    files: dict[str, str] = {}  # a loader has several names
+    files: dict[str, str] = {}  # a loader may have several names
     for path in board.loaders:
         files.setdefault(os.path.realpath(path), path)
     if used is not None:
@@ -103,7 +103,7 @@ def _other_loaders(board: Board) -> dict[str, LoadedIcd]:
 
 
 def _why_dropped(library: str) -> str:
-    """Return why a loader takes no platform from a library, if its file shows that; else ""."""
+    """Return why the loader rejects a library's platforms, if its file shows that; else ""."""
     try:
         content = Path(library).read_bytes()
     except (OSError, ValueError):
@@ -117,7 +117,7 @@ def _why_dropped(library: str) -> str:
 
 
 def sections(info: Info) -> list[tuple[str, Rows]]:
-    """Return all facts for people: titles, and names with their values."""
+    """Return all facts as text: titles, and names with their values."""
     board = info.board
     chip = board.chip or ", ".join(board.compatible)
     of_board = {"model": board.model, "chip": chip, "kernel": board.kernel}
@@ -192,7 +192,7 @@ def _platform_text(platform: PlatformInfo) -> str:
             if enabled
             else "; it shows them only with RUSTICL_ENABLE=<driver>"
         )
-    # PoCL goes on with how it was built.
+    # PoCL's version string continues with its build options.
     return f"{platform.name} ({platform.version.split('  ')[0]}): {devices}"
 
 

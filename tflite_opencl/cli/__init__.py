@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The command line: flags, their values, and the words that commands share."""
+"""Command-line infrastructure: parsers, the flag table, value conversion, shared messages."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The parser of the commands: dashes in flags, what a wrong word was meant to be, and examples."""
+"""The argument parser of all commands: dashes in flags, spelling suggestions, and examples."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from typing import Any, NoReturn
 from tflite_opencl.cli.messages import did_you_mean
 from tflite_opencl.console.errors import UsageError
 
-Examples = Sequence[tuple[str, str]]  # a command line, and what it does
+Examples = Sequence[tuple[str, str]]  # a command line, and its description
 _HEADING = "examples:"
 _DOCUMENTS = ("--csv", "--html", "--json", "--markdown")
-_KEPT = "  "  # a line that begins so is not folded
+_KEPT = "  "  # lines with this prefix are not wrapped
 
 
 class HelpFormatter(argparse.HelpFormatter):
-    """Folds texts, but for lines that are indented, as examples are."""
+    """Wraps text, except for indented lines such as examples."""
 
     def _fill_text(self, text: str, width: int, indent: str) -> str:
         return "\n".join(
@@ -30,10 +30,10 @@ class HelpFormatter(argparse.HelpFormatter):
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser of a command or a subcommand, whose errors are UsageError."""
+    """A parser of a command or subcommand that raises UsageError."""
 
     def __init__(self, *, examples: Examples, notes: str = "", **settings: Any) -> None:
-        """`notes`: what its help says below the flags, before the examples."""
+        """`notes`: help text after the flags, before the examples."""
         epilog = f"{notes}\n\n{examples_text(examples)}".strip()
         super().__init__(epilog=epilog, formatter_class=HelpFormatter, **settings)
 
@@ -66,7 +66,7 @@ def subparsers(parser: argparse.ArgumentParser) -> Mapping[str, argparse.Argumen
 
 
 def with_underscores(arguments: Sequence[str]) -> list[str]:
-    """Return the arguments with `--use-gpu` as `--use_gpu`; values and what follows -- stay."""
+    """Return the arguments with `--use-gpu` as `--use_gpu`; values and words after -- stay."""
     made: list[str] = []
     for number, word in enumerate(arguments):
         if word == "--":
@@ -87,6 +87,6 @@ def examples_text(examples: Examples) -> str:
 
 
 def parts_of(parser: argparse.ArgumentParser) -> tuple[str, str]:
-    """Return what a parser's help ends with: the text, and the examples below it."""
+    """Return the end of a parser's help: the text, and the examples below it."""
     text, _, examples = (parser.epilog or "").partition(_HEADING)
     return text.strip(), examples.strip("\n")

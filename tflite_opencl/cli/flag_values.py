@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From a flag's text to its value; each function raises ArgumentTypeError with one line."""
+"""Converters from a flag's text to its value; each raises a one-line ArgumentTypeError."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from typing import TypeVar
 
 N = TypeVar("N", int, float)
 MOST_SECONDS = 1_000_000
-MOST_PIXELS = 1 << 15  # a side of a model's input
-MOST_PICTURES = 65_536  # at once
+MOST_PIXELS = 1 << 15  # side length of a model's input
+MOST_PICTURES = 65_536  # per batch
 TRUTH = {"true": True, "1": True, "false": False, "0": False}
 
 
 def truth(text: str) -> bool:
-    """Return whether the text says true."""
+    """Return whether the text means true."""
     try:
         return TRUTH[text.lower()]
     except KeyError:
@@ -29,7 +29,7 @@ def compare_mode(text: str) -> bool | str:
 
 
 def integer(text: str) -> int:
-    """Return a whole number of 32 bits, as TFLite takes them."""
+    """Return a 32-bit integer, the type that TFLite takes."""
     try:
         number = int(text)
     except ValueError:
@@ -53,7 +53,7 @@ def real(text: str) -> float:
 def within(
     convert: Callable[[str], N], least: float, most: float, otherwise: str
 ) -> Callable[[str], N]:
-    """Return the same conversion for numbers between two; `otherwise`: what others are told."""
+    """Restrict a converter to a range; `otherwise`: the message for other values."""
 
     def limited(text: str) -> N:
         if not least <= (number := convert(text)) <= most:
@@ -64,15 +64,15 @@ def within(
 
 
 def at_most(most: int, convert: Callable[[str], N]) -> Callable[[str], N]:
-    """Return the same conversion for numbers up to a limit."""
+    """Restrict a converter to values up to a limit."""
     return within(convert, -math.inf, most, f"is more than {most}")
 
 
 positive = within(integer, 1, math.inf, "is not a positive number")
 not_negative = within(integer, 0, math.inf, "is less than 0")
-threads = at_most(1024, positive)  # where it cannot start them all, TFLite ends the process
+threads = at_most(1024, positive)  # TFLite aborts if it cannot start all threads
 part = within(real, 0, 1, "is not from 0 to 1")
-# Timers of 32 bits take them as milliseconds.
+# 32-bit timers take them as milliseconds.
 seconds = at_most(MOST_SECONDS, within(real, 0, math.inf, "is less than 0 seconds"))
 
 
@@ -95,7 +95,7 @@ def divisor(text: str) -> float:
 
 
 def duration(text: str) -> float:
-    """Return a number of seconds above 0."""
+    """Return a positive number of seconds."""
     if not (number := seconds(text)):
         raise argparse.ArgumentTypeError("0 seconds are too few")
     return number
@@ -114,7 +114,7 @@ def height_width(text: str) -> tuple[int, int]:
 
 
 def shard(text: str) -> tuple[int, int]:
-    """Return which part of how many."""
+    """Return the index and the number of shards."""
     number, _, count = text.partition("/")
     which, parts = positive(number), positive(count)
     if which > parts:
@@ -123,12 +123,12 @@ def shard(text: str) -> tuple[int, int]:
 
 
 def names(text: str) -> tuple[str, ...]:
-    """Return the names between commas."""
+    """Return comma-separated names."""
     return tuple(name.strip() for name in text.split(",") if name.strip())
 
 
 def one_of(*words: str) -> Callable[[str], str]:
-    """Return the conversion that takes these words alone."""
+    """Return a converter that accepts only these words."""
 
     def chosen(text: str) -> str:
         if text not in words:
@@ -166,9 +166,9 @@ def path(text: str) -> str:
 
 
 class OutputPath(str):
-    """The name of a file or folder that a command writes; whatever else it is given is read."""
+    """The path of an output file or folder; all other paths are inputs."""
 
 
 def output_path(text: str) -> OutputPath:
-    """Return the name of a file or folder to write."""
+    """Return the path of an output file or folder."""
     return OutputPath(path(text))

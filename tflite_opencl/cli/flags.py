@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The flags that several commands have: each takes and means the same everywhere.
+"""The table of flags shared by commands: each has the same type and meaning everywhere.
 
-And environment variables: those that every command sets, and the one that names a device.
+Also environment variables: those that every command sets, and the one that selects a device.
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ _STDOUT = "; - is stdout, which then holds nothing else"
 
 @dataclass(frozen=True, slots=True)
 class Flag:
-    """What a flag takes, and what is said of it: `detail` in the help alone."""
+    """A flag's type and help text; `detail` is shown in the help only."""
 
     help: str
-    convert: Callable[[str], Any] | None = path  # None: a switch, which takes no value
+    convert: Callable[[str], Any] | None = path  # None: a switch without a value
     metavar: str = "FILE"
     short: str = ""
     detail: str = ""
@@ -62,7 +62,7 @@ class Flag:
         parser.add_argument(*words, **{"help": self.help, **settings, **changes})
 
 
-# What all commands say of a flag; each may say more, and has a default of its own.
+# The shared help texts; each command may append to them, and has its own defaults.
 SHARED = {
     "tflite_model": Flag("a .tflite file", short="m"),
     "signature": Flag("which of the file's signatures runs (default: the first)", str, "NAME"),
@@ -127,7 +127,7 @@ def add_flag(
     convert: Callable[[str], Any] | None = None,
     **changes: Any,
 ) -> None:
-    """Add a flag of the table; `more`: what this command says besides, `convert`: of its own."""
+    """Add a flag of the table; `more`: text to append, `convert`: the command's own converter."""
     flag = SHARED[name]
     text = f"{default:g}" if isinstance(default, (int, float)) else default
     shown = f" (default: {text})" if isinstance(text, str) else ""
@@ -137,7 +137,7 @@ def add_flag(
 
 
 def add_flags(parser: argparse._ActionsContainer, *names: str, **defaults: Any) -> None:
-    """Add flags as the table has them, and others with these defaults."""
+    """Add flags as in the table, and others with these defaults."""
     for name in names:
         add_flag(parser, name)
     for name, default in defaults.items():
@@ -145,21 +145,21 @@ def add_flags(parser: argparse._ActionsContainer, *names: str, **defaults: Any) 
 
 
 def add_models(parser: argparse.ArgumentParser, more: str = "") -> None:
-    """Add the models: arguments, or -m; `models_of` gives both."""
+    """Add the models: arguments, or -m; `models_of` returns both."""
     text = f"{SHARED['tflite_model'].help}{more}"
     parser.add_argument("model", nargs="*", metavar="MODEL", help=text)
     add_flag(parser, "tflite_model", [], ", as MODEL", nargs="+", action="extend")
 
 
 def models_of(options: argparse.Namespace) -> list[str]:
-    """Return the models that are named, one at least. Raises: CommandError: there is none."""
+    """Return the given models, at least one. Raises: CommandError: there is none."""
     if models := [*options.model, *options.tflite_model]:
         return models
     raise CommandError("no model is named: MODEL, or -m FILE", USAGE)
 
 
 def model_of(options: argparse.Namespace) -> str:
-    """Return the one model that is named. Raises: CommandError: there is none, or several."""
+    """Return the one given model. Raises: CommandError: there is none, or several."""
     model, *others = models_of(options)
     if others:
         raise CommandError(f"one model at a time: {model} and {others[0]} are named", USAGE)
@@ -167,13 +167,13 @@ def model_of(options: argparse.Namespace) -> str:
 
 
 def add_device_arguments(parser: argparse.ArgumentParser, tune: str = "quick") -> None:
-    """Add the arguments that say where a model runs; `tune`: the default of --tune."""
+    """Add the flags that select a device; `tune`: the default of --tune."""
     add_flags(parser, "device", "device_profile", "plan", exclude_ops=(), tune=tune)
     add_flag(parser, "allow_fp16", False)
 
 
 def options_of(given: argparse.Namespace, graphs: Iterable[Graph], profiling: bool) -> Options:
-    """Return what the delegate is told; `profiling`: launches stay apart.
+    """Return the delegate's options; `profiling`: launches are not merged.
 
     Raises: UsageError: --exclude_ops names an op that neither TFLite nor a graph has.
     """
@@ -195,9 +195,9 @@ def precision_of(allow_fp16: bool) -> str:
 
 
 def keep_inputs(given: Mapping[str, Any], *more: str) -> None:
-    """Have no file be written that is named to be read; `more`: what no flag names.
+    """Protect the input files from being overwritten; `more`: inputs not given by flags.
 
-    Raises: UsageError: two flags name the same file to be written.
+    Raises: UsageError: two flags name the same output file.
     """
     written: dict[str, str] = {}
     for name, value in sorted(given.items()):
@@ -210,7 +210,7 @@ def keep_inputs(given: Mapping[str, Any], *more: str) -> None:
 
 
 def _mode_of(path: str) -> int:
-    """Return what kind of file it is; one that is not there will be a regular one."""
+    """Return the file's type; a missing one counts as a regular file."""
     try:
         return os.stat(path).st_mode
     except OSError:
@@ -218,7 +218,7 @@ def _mode_of(path: str) -> int:
 
 
 def _texts(value: Any) -> Iterator[str]:
-    """Yield all texts in what flags gave, but for what is written."""
+    """Yield all texts in the flags' values, except outputs."""
     if isinstance(value, OutputPath):
         return
     if isinstance(value, (str, os.PathLike)):
@@ -231,9 +231,9 @@ def _texts(value: Any) -> Iterator[str]:
 
 
 def require_documents(given: Mapping[str, Any]) -> None:
-    """Check the files of the documents that are asked for, before the work.
+    """Check the requested documents' files before the work starts.
 
-    Raises: CommandError: two are for stdout, or a file cannot be written.
+    Raises: CommandError: two go to stdout, or a file cannot be written.
     """
     asked = [name for name in DOCUMENTS if given.get(name) is not None]
     on_stdout = [name for name in asked if given[name] == "-"]
@@ -247,7 +247,7 @@ def require_documents(given: Mapping[str, Any]) -> None:
 
 
 def shown(given: argparse.Namespace, text: str, **documents: Callable[[], str]) -> str:
-    """Write the documents that are asked for; return what stdout gets: one of them, or the text.
+    """Write the requested documents; return the text for stdout: one of them, or `text`.
 
     Raises: CommandError: a file cannot be written.
     """
@@ -260,19 +260,19 @@ def shown(given: argparse.Namespace, text: str, **documents: Callable[[], str]) 
 
 
 def as_json(facts: dict[str, Any]) -> str:
-    """Return facts as the text of a JSON document."""
+    """Return facts as a JSON document."""
     return json.dumps(stamped(facts), indent=2)
 
 
 def prepare_environment() -> None:
-    """Set what drivers read when they are loaded, where the user has not set it.
+    """Set variables that drivers read when loaded, unless the user has set them.
 
-    So all commands measure alike.
+    This makes the measurements of all commands comparable.
     """
-    # PoCL pins its threads to cores only if told so before it is loaded.
+    # PoCL pins its threads to cores only if the variable is set before it is loaded.
     os.environ.setdefault("POCL_AFFINITY", "1")
 
 
 def device_asked(flag: str | None) -> str | None:
-    """Return the device of --device, else of TFLITE_OPENCL_DEVICE; None: the first that works."""
+    """Return the device of --device or TFLITE_OPENCL_DEVICE; None: the first that works."""
     return flag or os.environ.get("TFLITE_OPENCL_DEVICE") or None

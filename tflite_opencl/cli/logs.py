@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Records of loggers go to a command's own handlers, while it runs."""
+"""Routes log records to a command's own handlers while it runs."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from collections.abc import Iterator, Sequence
 
 from tflite_opencl.cli.messages import printable
 
-Route = tuple[logging.Logger, logging.Handler, int]  # a logger, its handler, and the least level
+Route = tuple[logging.Logger, logging.Handler, int]  # a logger, its handler, and the lowest level
 
 
 @contextlib.contextmanager
 def routed(routes: Sequence[Route]) -> Iterator[None]:
-    """Send the records of each logger to its handler alone while inside."""
+    """Inside the context, send the records of each logger to its handler only."""
     for logger, handler, least in routes:
         logger.addHandler(handler)
         logger.setLevel(least)
@@ -30,7 +30,7 @@ def routed(routes: Sequence[Route]) -> Iterator[None]:
 
 
 def lines_on_stderr(level: int) -> list[Route]:
-    """Return the routes of what a command that runs on and its delegate say: a line each."""
+    """Return routes for a long-running command and its delegate: one line per record."""
 
     class Lines(logging.Formatter):
         def format(self, record: logging.LogRecord) -> str:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What all commands say: what was meant, versions, the stamp of JSON, and text for a terminal."""
+"""Messages shared by all commands: suggestions, versions, the JSON schema, terminal-safe text."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from tflite_opencl import __version__
 from tflite_opencl.console.errors import UsageError
 from tflite_opencl.interpreters.runtime import RuntimeMissing, find_runtime
 
-# Of the JSON that commands print: a new number where a key goes away or means something else.
+# Schema of the commands' JSON: incremented when a key is removed or changes its meaning.
 JSON_SCHEMA = 1
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """Return "; did you mean ...?" for a word that begins or is like a known one, else nothing.
+    """Return "; did you mean ...?" if the word is a prefix of or similar to a known one, else "".
 
-    Of several that it begins it is the shortest: CONV is CONV_2D rather than CONV_3D_TRANSPOSE.
+    Of several words with this prefix the shortest: CONV is CONV_2D rather than CONV_3D_TRANSPOSE.
     """
     names = sorted(known, key=lambda name: (len(name), name))
     begun = [name for name in names if len(word.strip("-")) > 1 and name.startswith(word)]
@@ -30,7 +30,7 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
 
 
 def known_ops(names: Sequence[str], graphs: Iterable[Graph]) -> list[str]:
-    """Return the ops of --exclude_ops: TFLite's own in any case, and others of these graphs.
+    """Return the ops of --exclude_ops: TFLite's in any case, and custom ops of these graphs.
 
     Raises: UsageError: there is no such op; a misspelt one would silently exclude nothing.
     """
@@ -48,7 +48,7 @@ def known_ops(names: Sequence[str], graphs: Iterable[Graph]) -> list[str]:
 
 
 def version_lines(command: str) -> list[str]:
-    """Return the versions of a command, of TFLite and of the OpenCL drivers, for a bug report."""
+    """Return the versions of a command, TFLite and the OpenCL drivers, for a bug report."""
     lines = [f"{command} (tflite-opencl) {__version__}"]
     try:
         runtime = find_runtime()
@@ -64,18 +64,18 @@ def version_lines(command: str) -> list[str]:
 
 
 def stamped(document: dict[str, Any]) -> dict[str, Any]:
-    """Return a document for JSON with the number of its schema, and the version of this."""
+    """Return a document for JSON with its schema number and this project's version."""
     return {"schema": JSON_SCHEMA, "tflite_opencl": __version__, **document}
 
 
-# Control characters; what Unicode takes for line ends; what turns the direction of writing.
+# Control characters, Unicode line ends, and bidirectional controls.
 _UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
 
 
 def printable(text: str, kept: str = "") -> str:
-    r"""Return the text with what a terminal would obey as Python's escapes, "\x1b" for one.
+    r"""Return the text with control characters as Python escapes, such as "\x1b".
 
-    `kept`: characters that stay, such as line ends in a table.
+    `kept`: characters to leave unchanged, such as line ends in a table.
     """
     return _UNPRINTABLE.sub(
         lambda found: found[0] if found[0] in kept else found[0].encode("unicode_escape").decode(),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""--scheduler: where many workers are, as a flag's value. Nothing of Dask is imported here."""
+"""The value of --scheduler: the address of a cluster's workers. Does not import Dask."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ _MOST_WORKERS = 1024
 
 @dataclass(frozen=True, slots=True)
 class Scheduler:
-    """A Dask scheduler that somebody started, or workers of this machine's own."""
+    """A running Dask scheduler, or local workers."""
 
-    address: str  # as it was given
-    workers: int = 0  # that this command starts; 0: somebody did
+    address: str  # as given
+    workers: int = 0  # to start; 0: they are already running
 
     @property
     def is_local(self) -> bool:
-        """Whether the workers are this command's own."""
+        """Whether this command starts the workers."""
         return self.workers > 0
 
 
 def scheduler(text: str) -> Scheduler:
-    """Return what tcp://HOST:PORT or local:N means."""
+    """Parse tcp://HOST:PORT or local:N."""
     kind, _, rest = text.partition(":")
     if kind == "local":
         return Scheduler(text, at_most(_MOST_WORKERS, positive)(rest))
@@ -39,6 +39,6 @@ def scheduler(text: str) -> Scheduler:
 
 
 def require_distributed() -> None:
-    """Raise RunError where Dask is missing."""
+    """Raise RunError if Dask is missing."""
     if importlib.util.find_spec("distributed") is None:
         raise RunError("--scheduler needs distributed (pip install tflite-opencl[cluster])")

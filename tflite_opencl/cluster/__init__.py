@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Many workers of a Dask cluster."""
+"""Distributes work over the workers of a Dask cluster."""

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The command's side of a cluster: chunks go out, and what came of each comes back.
+"""The client side of a cluster: sends chunks to workers and collects the results.
 
-Which worker runs a chunk, who is there and who died is Dask's business (distributed). Here is what
-the jobs ask of it: few chunks under way, the order of the results, and how often one is tried.
+Dask (distributed) schedules chunks and tracks workers. This module adds limits on chunks in
+flight, the order of the results, and the number of retries.
 """
 
 from __future__ import annotations
@@ -27,22 +27,22 @@ from tflite_opencl.console import interrupts
 from tflite_opencl.console.errors import CommandError, RunError
 from tflite_opencl.console.exit_codes import NO_DEVICE
 
-TRIES = 3  # workers that a chunk may end
-ANYWHERE = ""  # the place of a chunk that any worker may have
+TRIES = 3  # workers that may die of a chunk
+ANYWHERE = ""  # the place of chunks that may run anywhere
 _CONNECT_S, _WORKERS_S, _LOOK_S, _WAIT_S = 10.0, 60.0, 1.0, 0.2
-_GONE_S = 60.0  # after which a place without a worker is given up
+_GONE_S = 60.0  # a place without workers is given up after this time
 _LOGGED = "distributed.admin.low-level-log-length"
 _SETTINGS = {
-    # Chunks may be pictures by bytes: they are no mistake that Dask has to warn of.
+    # Chunks may carry pictures as bytes: Dask should not warn about their size.
     "distributed.admin.large-graph-warning-threshold": "1 GB",
-    # Dask keeps the last 1,000 messages to each worker, and so the chunks in them.
+    # Dask keeps the last 1,000 messages to each worker, including their chunks.
     _LOGGED: 10,
 }
-# Dask's settings for workers of our own, where the user's do not say otherwise -> usual, ours.
+# Dask's settings for local workers, unless the user sets them -> default, ours.
 _LOCAL_SETTINGS = {
-    # A worker that is not heard of so long is gone.
+    # Time without a heartbeat after which a worker counts as lost.
     "distributed.scheduler.worker-ttl": ("5 minutes", "60s"),
-    # One that died is given up so much later; on a busy machine it takes long to come back.
+    # Time until a dead worker is given up; restarting takes long on a busy machine.
     "distributed.deploy.lost-worker-timeout": ("15s", "10 minutes"),
 }
 
@@ -51,22 +51,22 @@ log = logging.getLogger("tflite_opencl")
 
 
 class Cluster(contextlib.ExitStack):
-    """The workers of a scheduler with a job, as a context.
+    """The workers of a scheduler, running a job, as a context manager.
 
     Attributes:
-        name: of the job, which `Work` gets. gone: workers that went while there was work.
+        name: of the job, as passed to `Work`. gone: workers lost during the work.
     """
 
     def __init__(self, scheduler: Scheduler, needs_device: bool) -> None:
-        """Reach the scheduler, or start the local workers.
+        """Connect to the scheduler, or start local workers.
 
-        Raises: RunError: nobody answers.
+        Raises: RunError: the scheduler does not respond.
         """
         super().__init__()
         self.name = f"tflite-opencl-{uuid.uuid4().hex[:12]}"
         self._scheduler, self._needs_device = scheduler, needs_device
         self._resources = {CHUNK: 1} | ({DEVICES: 1} if needs_device else {})
-        self._there: dict[str, tuple[str, str]] = {}  # workers: address -> name, place
+        self._there: dict[str, tuple[str, str]] = {}  # known workers: address -> name, place
         self._looked_s = 0.0
         self.gone = 0
         try:
@@ -80,7 +80,7 @@ class Cluster(contextlib.ExitStack):
 
     def _connected(self) -> Any:
         address: Any = self._scheduler.address
-        # What it says, we say shorter.
+        # Replaced by shorter messages of our own.
         self.enter_context(silence_logging_cmgr(logging.CRITICAL))
         self.enter_context(dask.config.set(_SETTINGS))
         if self._scheduler.is_local:
@@ -101,7 +101,7 @@ class Cluster(contextlib.ExitStack):
         return client
 
     def begin(self, work: Work) -> None:
-        """Give the job to all workers, and wait for one that can do it.
+        """Install the job on all workers, and wait for one that can run it.
 
         Raises: RunError: there is no worker. CommandError: none has a device.
         """
@@ -119,13 +119,13 @@ class Cluster(contextlib.ExitStack):
             time.sleep(_WAIT_S)
 
     def _forget(self, name: str) -> None:
-        with contextlib.suppress(Exception):  # the scheduler is gone, and all with it
+        with contextlib.suppress(Exception):  # the scheduler, and its workers, are gone
             self._client.unregister_worker_plugin(name)
 
     def _found(self) -> Mapping[str, tuple[str, Mapping[str, float]]]:
-        """Return the name and the resources of each worker. Raises: RunError: nobody answers."""
+        """Return the name and resources of each worker. Raises: RunError: no response."""
         try:
-            # What Client.scheduler_info() has may be of a few workers, or of none.
+            # Client.scheduler_info() may list only a few workers, or none.
             found: Mapping[str, Any] = self._client.run_on_scheduler(_workers_there)
         except (OSError, RuntimeError, AttributeError) as error:
             raise self._is_gone() from error
@@ -135,7 +135,7 @@ class Cluster(contextlib.ExitStack):
         return RunError(f"the scheduler {self._scheduler.address} is gone")
 
     def places(self) -> Mapping[str, int]:
-        """Return how many workers may get chunks, at each place and anywhere, a second ago."""
+        """Return the number of workers at each place and anywhere, at most a second old."""
         if time.monotonic() - self._looked_s >= _LOOK_S:
             found = self._found()
             there = {
@@ -151,7 +151,7 @@ class Cluster(contextlib.ExitStack):
         return {**counts, ANYWHERE: counts.total()} if counts else {}
 
     def boards(self) -> list[str]:
-        """Return the names of the places that workers are at, in order."""
+        """Return the sorted names of the workers' places."""
         return sorted(place for place in self.places() if place != ANYWHERE)
 
     def results(
@@ -160,11 +160,11 @@ class Cluster(contextlib.ExitStack):
         again: Callable[[T, Any], T | None] = lambda chunk, result: None,
         is_ordered: bool = True,
     ) -> Generator[tuple[T, Answer | Left], None, None]:
-        """Yield each chunk with what came of it, in their order or as they are ready.
+        """Yield each chunk with its result, in order or as completed.
 
-        `chunks`: those of each place, which have an order of their own, or ANYWHERE's.
-        `again`: returns what is to be sent in a chunk's place, given its result; None: nothing.
-        Few chunks are taken ahead, so that neither side's memory grows.
+        `chunks`: by place, each with its own order, or ANYWHERE's.
+        `again`: returns the chunk to resend, given a chunk's result; None: none.
+        Few chunks are requested ahead, so that memory use is bounded on both sides.
 
         Raises: RunError: the scheduler is gone. CommandError: a chunk failed on several workers.
         """
@@ -192,7 +192,7 @@ class Cluster(contextlib.ExitStack):
                 for line in lines.values():
                     yield from line.ready()
         finally:
-            with contextlib.suppress(Exception):  # the scheduler is gone, and all with it
+            with contextlib.suppress(Exception):  # the scheduler, and its workers, are gone
                 self._client.cancel([*under_way], force=True)
 
     def _sent(self, place: str, sent: Sent[T]) -> Any:
@@ -203,7 +203,7 @@ class Cluster(contextlib.ExitStack):
         )
 
     def _next(self, ended: queue.SimpleQueue[Any]) -> list[Any]:
-        """Wait for a moment for what has ended."""
+        """Wait briefly for completed chunks."""
         interrupts.check()
         found = []
         with contextlib.suppress(queue.Empty):
@@ -213,7 +213,7 @@ class Cluster(contextlib.ExitStack):
         return found
 
     def _come(self, future: Any, sent: Sent[T]) -> Answer | Left | None:
-        """Return what came of a chunk; None: it is to be tried again."""
+        """Return a chunk's result; None: retry it."""
         try:
             answer: Answer = future.result()
         except distributed.scheduler.KilledWorker:
@@ -242,7 +242,7 @@ def _place(resources: Mapping[str, float]) -> str:
 
 
 def _workers_there(dask_scheduler: Any) -> dict[str, tuple[str, dict[str, float]]]:
-    """Return what a scheduler knows of its workers, as little as is needed: it is often asked."""
+    """Return the workers known to a scheduler, in a compact form: it is polled often."""
     return {
         address: (str(each.name), dict(each.resources))
         for address, each in dask_scheduler.workers.items()
@@ -250,8 +250,8 @@ def _workers_there(dask_scheduler: Any) -> dict[str, tuple[str, dict[str, float]
 
 
 def _prepare(settings: Mapping[str, Any], dask_scheduler: Any) -> None:
-    """Let a scheduler give back a chunk that ended one worker, and keep few of its messages."""
-    # A chunk that ended a worker comes back, so that it is counted by the command.
+    """Make a scheduler return a chunk after one worker's death, and keep few messages."""
+    # A chunk that killed a worker is returned to the client, which counts its deaths.
     dask_scheduler.allowed_failures = 0
     dask.config.set(settings)
     for each in (*dask_scheduler.stream_comms.values(), *dask_scheduler.client_comms.values()):

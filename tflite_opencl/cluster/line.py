@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The chunks of one place: which comes next, and whose result is next. Nothing is sent here."""
+"""The queue of one place's chunks: which chunk is next, and whose result is next. Sends nothing."""
 
 from __future__ import annotations
 
@@ -9,29 +9,29 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-_AHEAD = 4  # results a worker that may wait for one before them
+_AHEAD = 4  # results per worker that may wait for an earlier one
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
 class Left:
-    """Why a chunk is left out, as one line."""
+    """Why a chunk is skipped, on one line."""
 
     why: str
 
 
 @dataclass(slots=True, eq=False)
 class Sent(Generic[T]):
-    """A chunk that was taken."""
+    """A chunk taken from the queue."""
 
     number: int
     chunk: T
-    ends: int = 0  # workers that it ended, or on which it failed
+    ends: int = 0  # workers that it killed, or on which it failed
 
 
 class Line(Generic[T]):
-    """Takes chunks while workers have room, and gives results in order, or as they come."""
+    """Issues chunks while workers are free, and yields results in order, or as completed."""
 
     def __init__(self, chunks: Iterable[T], is_ordered: bool) -> None:
         self._source = (Sent(number, chunk) for number, chunk in enumerate(chunks))
@@ -44,11 +44,11 @@ class Line(Generic[T]):
 
     @property
     def is_over(self) -> bool:
-        """Whether all results were given."""
+        """Whether all results have been yielded."""
         return self._is_at_end and self._given == self._taken
 
     def count(self, workers: int, gone_s: float) -> None:
-        """Tell how many workers there are; without one for so long, what is left is left out."""
+        """Update the number of workers; after this long without any, skip remaining chunks."""
         now = time.monotonic()
         self._workers = workers
         if workers or self._under_way:
@@ -59,7 +59,7 @@ class Line(Generic[T]):
                 self.done(sent, Left("no worker is there any more"))
 
     def next(self) -> Sent[T] | None:
-        """Return a chunk to send; None: the workers have enough, or there is none."""
+        """Return the next chunk to send; None: the workers are busy, or there is none."""
         if self._under_way >= self._workers:
             return None
         if self._again:
@@ -74,12 +74,12 @@ class Line(Generic[T]):
         return sent
 
     def again(self, sent: Sent[T]) -> None:
-        """Let a chunk be sent once more."""
+        """Schedule a chunk for a retry."""
         self._under_way -= 1
         self._again.append(sent)
 
     def done(self, sent: Sent[T], came: Any) -> None:
-        """Keep what came of a chunk, or why it is left out, until its turn."""
+        """Store a chunk's result, or why it is skipped, until its turn."""
         self._under_way -= 1
         self._ready[sent.number] = sent.chunk, came
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a worker of a cluster does: it keeps a job's state, and answers chunk by chunk.
+"""The worker side of a cluster: keeps a job's state, and processes chunks.
 
-A job is a plugin of Dask's workers: the scheduler hands it to each worker, those that come later
-included, before they get a chunk.
+A job is a Dask worker plugin: the scheduler installs it on each worker, including later ones,
+before they receive a chunk.
 """
 
 from __future__ import annotations
@@ -29,55 +29,55 @@ from tflite_opencl.cli.logs import routed
 from tflite_opencl.console import bars
 from tflite_opencl.console.errors import code_of, reason_of
 
-DEVICES = "opencl"  # resource of a worker: how many devices it has that --device means
-CHUNK = "chunk"  # resource of a worker: one, so that it has one chunk at a time
-PLACE = "place:"  # and its place's name: resource of a worker
+DEVICES = "opencl"  # worker resource: the number of its devices that match --device
+CHUNK = "chunk"  # worker resource: one per worker, so that it runs one chunk at a time
+PLACE = "place:"  # followed by the place's name: worker resource
 _LOGGERS = logging.getLogger("delegate"), logging.getLogger("tflite_opencl")
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a worker made of a chunk."""
+    """A worker's reply to a chunk."""
 
-    result: Any  # None where it failed
-    worker: str  # its name, for people
+    result: Any  # None if it failed
+    worker: str  # its display name
     host: str
     seconds: float
-    error: str = ""  # why it failed, as one line
-    code: int = 0  # the exit code of a command that ends by it
+    error: str = ""  # why it failed, on one line
+    code: int = 0  # the exit code of a command that this error ends
     said: tuple[tuple[int, str], ...] = ()  # levels and texts of warnings and errors
 
 
 class Work(WorkerPlugin):  # type: ignore[misc]
-    """A job, which crosses to each worker once; `run` may keep what later chunks need.
+    """A job, sent to each worker once; `run` may keep state for later chunks.
 
-    A worker's place is its name, or its machine where it has none of its own.
+    A worker's place is its name, or its machine if it has no name of its own.
 
     Attributes:
-        loggers: whose warnings go to the command.
+        loggers: whose warnings are forwarded to the client.
     """
 
     loggers: Sequence[logging.Logger] = _LOGGERS
 
     def __init__(self, name: str, device: str | None, is_local: bool, limit_s: float) -> None:
-        """`name`: of this job alone. `device`: what --device means; None: any.
+        """`name`: unique to this job. `device`: the value of --device; None: any.
 
-        `is_local`: a terminal's Ctrl-C reaches the workers, too. `limit_s`: of a chunk: what takes
-        longer ends the worker, which then is one that died; 0: none.
+        `is_local`: a terminal's Ctrl-C reaches the workers, too. `limit_s`: time limit of a chunk;
+        exceeding it kills the worker; 0: none.
         """
         self.name, self._device = name, device
         self._is_local, self._limit_s = is_local, limit_s
 
     async def setup(self, worker: Any) -> None:
-        """Say what this worker has. Dask calls it where the worker's events are handled."""
+        """Publish this worker's resources. Dask calls it in the worker's event loop."""
         if self._is_local:
-            with contextlib.suppress(ValueError):  # this is not the main thread
+            with contextlib.suppress(ValueError):  # not in the main thread
                 signal.signal(signal.SIGINT, signal.SIG_IGN)
         prepare_environment()
         bars.be_quiet(True)
         self._lock = threading.Lock()
         count = await asyncio.to_thread(_count_devices, self._device)
-        # Dask's own name is an address, which a worker that is started again does not keep.
+        # Dask's default name is an address, which changes when a worker restarts.
         is_named = "://" not in str(worker.name)
         place = f"{PLACE}{worker.name if is_named else socket.gethostname()}"
         await worker.set_resources(**{DEVICES: count, CHUNK: 1, place: 1})
@@ -90,7 +90,7 @@ class Work(WorkerPlugin):  # type: ignore[misc]
             self.close()
 
     def answer(self, chunk: Any) -> Answer:
-        """Run a chunk, with the limit."""
+        """Run a chunk with the time limit."""
         worker, begin_s = get_worker(), time.perf_counter()
         about = str(worker.name), socket.gethostname()
         said: list[tuple[int, str]] = []
@@ -106,7 +106,7 @@ class Work(WorkerPlugin):  # type: ignore[misc]
 
     @contextlib.contextmanager
     def _limited(self) -> Iterator[None]:
-        # It needs no lock of Python's, so that a driver that hangs in a call is ended, too.
+        # Works without the GIL, so that a driver that hangs in a call is killed, too.
         if self._limit_s:
             faulthandler.dump_traceback_later(self._limit_s, exit=True, file=2)
         try:
@@ -115,15 +115,15 @@ class Work(WorkerPlugin):  # type: ignore[misc]
             faulthandler.cancel_dump_traceback_later()
 
     def run(self, chunk: Any) -> Any:
-        """Return what comes of a chunk; both cross between processes."""
+        """Return a chunk's result; both are sent between processes."""
         raise NotImplementedError
 
     def close(self) -> None:
-        """Let go what `run` has kept."""
+        """Release the state kept by `run`."""
 
 
 def run_chunk(name: str, chunk: Any) -> Answer:
-    """Return what this worker's job of that name makes of a chunk: a task of Dask's."""
+    """Return this worker's reply to a chunk of the job with this name: a Dask task."""
     work: Work = get_worker().plugins[name]
     return work.answer(chunk)
 
@@ -138,7 +138,7 @@ def _count_devices(device: str | None) -> int:
 
 @contextlib.contextmanager
 def _noted(said: list[tuple[int, str]], loggers: Sequence[logging.Logger]) -> Iterator[None]:
-    """Add what is warned of inside to `said`, and show it nowhere."""
+    """Inside the context, append warnings to `said` and suppress their output."""
     handler = logging.Handler()
     handler.emit = lambda record: said.append(  # type: ignore[method-assign]
         (record.levelno, record.getMessage())

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Paths of a model side by side: each in a process of its own, in turns."""
+"""Compares the ways to run a model: each in a process of its own, timed alternately."""

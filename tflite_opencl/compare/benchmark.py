@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """`tflite-opencl benchmark`: TFLite's benchmark_model, for any path and several models.
 
-It is compare of one path, whose runs end as benchmark_model's do: by runs and by seconds.
+Like compare with a single path, but with benchmark_model's stopping rules.
 Source: tflite/tools/benchmark/benchmark_model.cc
 """
 
@@ -43,9 +43,9 @@ EXAMPLES = (
     ("tflite-opencl benchmark --path cpu --num_threads 2 a.tflite b.tflite", "two models, CPU"),
     ("tflite-opencl benchmark model.tflite --profiling_output_csv_file nodes.csv", "by nodes"),
 )
-_BLOCK_S = 0.25  # how long a path is not heard of
-_LEFT_OUT = ("top result", "off the reference, quanta")  # of a comparison's rows
-# A flag of benchmark_model: how it is read, its default there, and what it says.
+_BLOCK_S = 0.25  # duration of a block of runs
+_LEFT_OUT = ("top result", "off the reference, quanta")  # excluded from a comparison's rows
+# A flag of benchmark_model: its converter, its default there, and its help.
 _FLAGS: Mapping[str, tuple[Callable[[str], float], float, str]] = {
     "num_runs": (positive, 50, "at least"),
     "min_secs": (seconds, 1.0, "at least"),
@@ -77,7 +77,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """When to end; the names are benchmark_model's."""
+    """When to stop; the names are benchmark_model's."""
 
     num_runs: int
     min_secs: float
@@ -89,24 +89,24 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Benchmarked:
-    """What a model took."""
+    """The measurements of a model."""
 
     model: str
     result: PathResult
     warmup: Timing | None = None
-    nodes: Sequence[Mapping[str, Any]] = ()  # with their times, where they were asked for
+    nodes: Sequence[Mapping[str, Any]] = ()  # with their times, if requested
 
 
 def run(options: argparse.Namespace) -> str:
-    """Return what to print.
+    """Return the text to print.
 
     Raises: CommandError: a model cannot be read, or the CSV file cannot be written; or a model did
-        not run, or not on the delegate, of which the text is the answer.
+        run, or not on the delegate, in which case the text is the result.
     """
     nodes_file = options.profiling_output_csv_file
     require_writable(nodes_file)
     limits = Limits(**{each.name: getattr(options, each.name) for each in fields(Limits)})
-    path, patience_s = _chosen(options), 600 + limits.max_secs  # of one answer
+    path, patience_s = _chosen(options), 600 + limits.max_secs  # for one answer
     threads = options.num_threads or len(os.sched_getaffinity(0))
     settings = Settings(
         limits.num_runs, 0, threads, Options(tune=options.tune), patience_s,
@@ -155,7 +155,7 @@ def benchmarked(
 ) -> Benchmarked:
     """Return a model's times; a failure is in the result.
 
-    `profiling`: take each node's time on OpenCL, too, in another process: launches are apart there.
+    `profiling`: time OpenCL nodes, too, in another process: profiling splits launches.
     """
     each = given.on(path, settings, "outputs")
     warmup: Timing | None = None
@@ -180,7 +180,7 @@ def benchmarked(
 
 
 def run_until(each: Running, least_runs: int, least_s: float, limits: Limits) -> None:
-    """Run at least so often and so long, but not beyond max_secs."""
+    """Run until both minimums are reached, but no longer than max_secs."""
     begin_s = time.monotonic()
     passed_s = 0.0
     while (len(each.runs_ms) < least_runs or passed_s < least_s) and passed_s <= limits.max_secs:
@@ -193,7 +193,7 @@ def run_until(each: Running, least_runs: int, least_s: float, limits: Limits) ->
         passed_s = time.monotonic() - begin_s
 
 
-# More rows than compare's, of the model's own times.
+# Additional rows, of the model's own times.
 _MORE: Sequence[tuple[str, Callable[[PathResult], str]]] = (
     ("timed runs", timed(lambda timing: str(timing.runs))),
     ("95th percentile, ms", timed(lambda timing: milliseconds(timing.p95_ms))),
@@ -215,7 +215,7 @@ def _table(found: Sequence[Benchmarked], width: int) -> str:
 
 
 def _summary(each: Benchmarked) -> str:
-    """Return benchmark_model's own last line, which scripts read."""
+    """Return benchmark_model's own summary line, which scripts parse."""
     result, timing = each.result, each.result.timing
     if timing is None or result.load_ms is None or result.first_ms is None:
         return f"{each.model}: no times"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""compare --scheduler: each board's worker compares all models, as one machine does."""
+"""compare --scheduler: each board's worker compares all models, as on a single machine."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ from tflite_opencl.interpreters.interpreter import read_graph
 
 @dataclass(frozen=True, slots=True)
 class Packed:
-    """A model as it crosses; `given` has no graph, which the content has."""
+    """A model to send; `given` lacks the graph, which is read from the content."""
 
     content: bytes
     given: Given
 
 
 class Board(Work):
-    """Compares the paths of models; a chunk is the whole comparison of one board.
+    """Compares the paths of models; a chunk is the complete comparison of one board.
 
-    So two workers of a board never time at once.
+    Two workers of one board therefore never time simultaneously.
     """
 
     def __init__(
@@ -44,12 +44,12 @@ class Board(Work):
         settings: Settings,
         *about: Any,
     ) -> None:
-        """`paths`: None: those that the board has. `about`: as of `Work`."""
+        """`paths`: None: all that the board has. `about`: as for `Work`."""
         super().__init__(*about)
         self._models, self._paths, self._settings = models, paths, settings
 
     def run(self, chunk: str) -> Report | str:
-        """Return what this board gives, or why it cannot begin; `chunk`: its name."""
+        """Return this board's report, or why it cannot start; `chunk`: the board's name."""
         try:
             with tempfile.TemporaryDirectory(prefix="compare-") as folder:
                 models = [
@@ -66,7 +66,7 @@ class Board(Work):
         file.write_bytes(packed.content)
         graph = read_graph(str(file), self._settings.signature)
         shapes = {number: each.shape for number, each in enumerate(packed.given.inputs)}
-        graph = with_input_shapes(graph, shapes)  # those that the file leaves open
+        graph = with_input_shapes(graph, shapes)  # of inputs that the file leaves open
         return replace(packed.given, model=str(file), graph=graph)
 
 
@@ -76,11 +76,11 @@ def compared_on_boards(
     paths: Sequence[RunPath] | None,
     settings: Settings,
 ) -> Fleet:
-    """Return what each board that is there gives for the models.
+    """Return the report of each available board for the models.
 
-    `paths`, `settings`: as of `report_of`. Raises: OneLineError: no board is there.
+    `paths`, `settings`: as for `report_of`. Raises: OneLineError: no board is available.
     """
-    # Its constants would cross twice.
+    # Its constants would be sent twice.
     packed = [
         Packed(Path(each.model).read_bytes(), replace(each, graph=cast(Any, None)))
         for each in models

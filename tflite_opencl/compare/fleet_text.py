@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The same comparison on several boards, side by side. Everything here returns text."""
+"""Formats the same comparison on several boards. Everything here returns text."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from tflite_opencl.compare.records import Fleet, ModelResult, PathResult
 from tflite_opencl.compare.text import CSV, ROWS, csv_rows, notes
 from tflite_opencl.console.tables import NONE, columns, csv_text, markdown_table, render
 
-# A terminal has no room for these; CSV and JSON have all.
+# Omitted on terminals for lack of space; CSV and JSON have all.
 _LEFT_OUT = ("device", "average, ms", "minimum, ms", "peak memory, MiB", "top result")
 _SHOWN = [(name, of) for name, of in ROWS if name not in _LEFT_OUT]
 
 
 def text_of(fleet: Fleet, width: int) -> str:
-    """Return a table a model, a row a board and path, then what must be known of them."""
+    """Return one table per model, with one row per board and path, then remarks."""
     results: dict[int, list[tuple[str, ModelResult]]] = {}
     for board, report in fleet.boards.items():
         for number, model in enumerate(report.models):
@@ -27,7 +27,7 @@ def text_of(fleet: Fleet, width: int) -> str:
 def _table(results: list[tuple[str, ModelResult]], width: int) -> str:
     model = results[0][1]
     rows = [(board, *_cells(path)) for board, each in results for path in each.paths]
-    # A column that says nothing is left out.
+    # Empty columns are omitted.
     names = [
         (number, name)
         for number, name in enumerate(("board", "path", *(name for name, _ in _SHOWN)))
@@ -43,7 +43,7 @@ def _cells(result: PathResult) -> tuple[str, ...]:
 
 
 def _told(fleet: Fleet) -> Iterator[str]:
-    """Yield what must be known, each once, with the boards of which it is true."""
+    """Yield remarks, each once, with the boards they apply to."""
     boards: dict[str, list[str]] = {}
     for board, report in fleet.boards.items():
         devices = {
@@ -64,7 +64,7 @@ def _told(fleet: Fleet) -> Iterator[str]:
 
 
 def csv_of(fleet: Fleet) -> str:
-    """Return a row a board and path; numbers are whole, and what is not known is empty."""
+    """Return one row per board and path; numbers are unrounded, unknown values empty."""
     rows = (
         {"board": board, **row}
         for board, report in fleet.boards.items()
@@ -74,7 +74,7 @@ def csv_of(fleet: Fleet) -> str:
 
 
 def markdown_of(fleet: Fleet) -> str:
-    """Return one table in Markdown, a row a board and path, and the rest as a list."""
+    """Return one Markdown table, with one row per board and path, and the remarks as a list."""
     names = ["board", "model", "path", *(name for name, _ in ROWS)]
     rows = (
         [board, model.model, path.path, *(of(path) for _, of in ROWS)]

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """`python -m tflite_opencl.compare.path_child`: one path of a model in a process of its own.
 
-The first request opens the path; the answer is what is told of it. The next ones:
+The first request opens the path; the reply describes it. Further requests:
 
-    {"runs": 9, "warmup": 2}   runs_ms, wall_ms, cpu_ms and gpu_ms of so many runs, without
-                               the warm-up; gpu_ms is null where no driver tells it
+    {"runs": 9, "warmup": 2}   runs_ms, wall_ms, cpu_ms and gpu_ms of this many runs, without
+                               the warm-up; gpu_ms is null if no driver reports it
     {"profile": true}          rows: the nodes on the device, as NodeTime of timing/profile.py
-    {}                         the last: the outputs are written; peak_bytes of the process
+    {}                         last: writes the outputs; peak_bytes of the process
 
-An answer may be {"failed": why} instead, and is then the last.
+A reply may be {"failed": why} instead, and is then the last.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ from tflite_opencl.timing.timing import Stopwatch
 
 
 def main() -> int:
-    """Answer the requests until there are no more."""
+    """Serve requests until end of file."""
     with serving() as parent:
         try:
             _serve(parent)
@@ -91,7 +91,7 @@ def _serve(parent: Channel) -> None:
 
 
 def _in_builtins(request: dict[str, Any], graph: Graph) -> tuple[dict[str, Any], Graph]:
-    """Return what TFLite's reference kernels run, as the judge does: they lack float16."""
+    """Return a model for TFLite's reference kernels, as the reference does: they lack float16."""
     known = infer(graph)
     made = in_builtins(known)
     if made is known:
@@ -113,7 +113,7 @@ def _opened(
     if graph.subgraph:
         raise RunError("a CompiledModel runs no other signature than the first here")
     with tempfile.TemporaryDirectory() as folder:
-        compile_library(Path(folder, ACCELERATOR), "")  # the Python of this process serves it
+        compile_library(Path(folder, ACCELERATOR), "")  # this process's own Python
         begin_s = time.perf_counter()
         options = dataclasses.asdict(Options(**request["opencl"]))
         own = {**options, "profiling": bool(request["profiling"])}
@@ -129,7 +129,7 @@ def _opened(
 def _shares(
     job: Job, runtime: Runtime, graph: Graph, taken: Delegation | None
 ) -> dict[str, Mapping[str, float]]:
-    """Judge both delegates of a chain, each by its own nodes; {}: there is no chain to judge."""
+    """Compare both delegates of a chain, each by its own nodes; {}: not a chain."""
     if taken is None or not (taken.others and taken.delegated):
         return {}
     with (
@@ -178,13 +178,13 @@ def _facts(
             "refusals": dict(refused),
         }
     elif path.has_delegate:
-        library = Path(path.library).name  # "": the accelerator of CompiledModel is not ours
+        library = Path(path.library).name  # "": CompiledModel's accelerator is not ours
         found |= {"device": library or found["device"], "taken": len(opened.others)}
     return found
 
 
 def _reason(error: BaseException) -> str:
-    """Return an error and its cause as one line, which tells nothing twice."""
+    """Return an error and its cause as one line, without repetition."""
     text, cause = one_line(error), error.__cause__
     return text if cause is not None and one_line(cause) in text else reason_of(error)
 

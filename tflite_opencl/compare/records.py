@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The paths that --paths names, and what was found of them; it crosses to files and back."""
+"""The paths of --paths and their results, as records that can be written to files and read back."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tflite_opencl.console.records import from_json
 
 CPU, BUILTIN, REFERENCE, OPENCL, EXTERNAL = "cpu", "builtin", "reference", "opencl", "external"
 COMPILED_MODEL, CHAIN = "compiledmodel", "chain"
-# A path's word -> the CPU kernels of TFLite that run what no delegate takes.
+# A path's word -> the TFLite kernels that run nodes no delegate takes.
 KERNELS = {
     CPU: "auto",
     BUILTIN: "builtin",
@@ -36,15 +36,15 @@ _EXTERNAL = re.compile(r"(?P<library>.+?\.so(?:\.\d+)*)(?::(?P<options>.+))?")
 class RunPath:
     """One way to run a model."""
 
-    text: str  # as --paths has it
+    text: str  # as given to --paths
     kind: str  # a word of KERNELS
     device: str | None = None  # opencl's; None: the first that works
-    library: str = ""  # external's, or that which chooses nodes before OpenCL in a chain
+    library: str = ""  # of external, or the delegate that precedes OpenCL in a chain
     options: Mapping[str, str] = field(default_factory=dict)  # the library's
 
     @property
     def has_delegate(self) -> bool:
-        """Whether a delegate that is asked for by name runs nodes of the model."""
+        """Whether an explicitly requested delegate runs nodes of the model."""
         return self.has_opencl or self.kind in (COMPILED_MODEL, EXTERNAL)
 
     @property
@@ -54,9 +54,9 @@ class RunPath:
 
 
 def paths_of(text: str) -> list[RunPath]:
-    """Return the paths of a list with commas.
+    """Parse a comma-separated list of paths.
 
-    Raises: argparse.ArgumentTypeError: a word is no path, or stands there twice.
+    Raises: argparse.ArgumentTypeError: a word is no path, or is repeated.
     """
     found = [_path(word.strip()) for word in text.split(",") if word.strip()]
     if not found:
@@ -88,30 +88,30 @@ def _path(word: str) -> RunPath:
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """The timed runs of one path, by the wall clock."""
+    """Statistics of one path's timed runs, by the wall clock."""
 
     runs: int
     average_ms: float
     min_ms: float
     median_ms: float
-    p90_ms: float  # nine of ten runs took no longer
+    p90_ms: float  # 90th percentile
     p95_ms: float
     p99_ms: float
     max_ms: float
     quartiles_ms: tuple[float, float]
     deviation_ms: float  # standard deviation of a run
     cpu_load: float  # CPU time of all threads of the process over wall time: 1.98 cores
-    gpu_load: float | None = None  # busy time of GPUs' engines over wall time; None: not told
+    gpu_load: float | None = None  # busy time of GPU engines over wall time; None: unknown
 
     @property
     def spread(self) -> float:
-        """Return how far the middle half of the runs lies apart, as a part of the median."""
+        """Return the interquartile range of the runs over the median."""
         low, high = self.quartiles_ms
         return (high - low) / self.median_ms if self.median_ms else 0.0
 
 
 def timing_of(runs_ms: Sequence[float], cpu_load: float, gpu_load: float | None = None) -> Timing:
-    """Return what is told of these runs, of which there is at least one."""
+    """Return the statistics of these runs, at least one."""
     percents = (25, 50, 75, 90, 95, 99)
     low, median, high, p90, p95, p99 = map(float, np.percentile(np.asarray(runs_ms), percents))
     return Timing(
@@ -124,37 +124,37 @@ def timing_of(runs_ms: Sequence[float], cpu_load: float, gpu_load: float | None 
 
 @dataclass(frozen=True, slots=True)
 class PathResult:
-    """What one path gave for one model."""
+    """The result of one path for one model."""
 
-    path: str  # as --paths has it
+    path: str  # as given to --paths
     device: str = ""  # what ran it
     failure: str = ""  # why there is no result; "" = there is one
     load_ms: float | None = None  # from the file to allocated tensors, kernels built
     first_ms: float | None = None  # the first run
     timing: Timing | None = None
     peak_bytes: int | None = None  # of the process
-    joules: float | None = None  # of the whole machine, a run; None: it does not tell
+    joules: float | None = None  # of the whole machine, per run; None: unknown
     taken: int | None = None  # nodes that delegates run; None: the path has none
-    shares: Mapping[str, int] = field(default_factory=dict)  # a chain's: a delegate -> its nodes
-    # The same delegates' greatest differences from the reference on what reached their nodes.
+    shares: Mapping[str, int] = field(default_factory=dict)  # of a chain: a delegate -> its nodes
+    # The same delegates' largest differences from the reference, given their actual inputs.
     share_quanta: Mapping[str, int] = field(default_factory=dict)
     share_differences: Mapping[str, float] = field(default_factory=dict)
     nodes: int = 0  # of the model
     partitions: int | None = None
     refusals: Mapping[str, int] = field(default_factory=dict)  # why -> nodes
-    top: str = ""  # the best class of the first output
-    quanta: int | None = None  # greatest difference from the reference of outputs of integers
-    difference: float | None = None  # of outputs of floats
-    no_difference: str = ""  # why neither is known
+    top: str = ""  # the first output's best class
+    quanta: int | None = None  # largest difference of integer outputs from the reference
+    difference: float | None = None  # of float outputs
+    no_difference: str = ""  # why neither is available
 
     @property
     def is_idle(self) -> bool:
-        """Whether there is a delegate and it runs nothing: the times are the CPU's."""
+        """Whether there is a delegate without nodes: the times are the CPU's."""
         return self.taken == 0
 
     @property
     def is_no_result(self) -> bool:
-        """Whether the path gave nothing of its own."""
+        """Whether the path has no result of its own."""
         return bool(self.failure) or self.is_idle
 
 
@@ -164,40 +164,40 @@ class ModelResult:
 
     model: str  # its file's name
     digest: str  # SHA-256 of the file
-    input: str  # what it was given
+    input: str  # its input data
     paths: Sequence[PathResult]
-    # Which nodes others than the reference kernels compute in what all are compared with, and why.
+    # Nodes on other kernels than the reference ones in the reference, and why.
     other_kernels: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """All that one run of the command found."""
+    """The results of one run of the command."""
 
     machine: Mapping[str, str]
     models: Sequence[ModelResult]
 
     @property
     def is_no_result(self) -> bool:
-        """Whether a path gave nothing of its own."""
+        """Whether a path has no result of its own."""
         return any(path.is_no_result for model in self.models for path in model.paths)
 
 
 @dataclass(frozen=True, slots=True)
 class Fleet:
-    """The same on several boards."""
+    """The reports of several boards."""
 
-    boards: Mapping[str, Report]  # a board's name -> what it found
-    why_not: Mapping[str, str]  # boards that found nothing, and why
+    boards: Mapping[str, Report]  # a board's name -> its report
+    why_not: Mapping[str, str]  # boards without a report, and why
 
     @property
     def is_no_result(self) -> bool:
-        """Whether a board gave nothing, or a path of one nothing of its own."""
+        """Whether a board has no report, or one of its paths no result of its own."""
         return bool(self.why_not) or any(each.is_no_result for each in self.boards.values())
 
 
 def load(path: str) -> Report:
-    """Return a report that --json wrote. Raises: CommandError: it is no such file."""
+    """Read a report written by --json. Raises: CommandError: it is no such file."""
     try:
         found = json.loads(Path(path).read_text())
         if found["schema"] != JSON_SCHEMA:

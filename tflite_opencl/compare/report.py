@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What this machine is, and what its paths give for models."""
+"""The report of a machine: its description, and the results of its paths for each model."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ T = TypeVar("T")
 def report_of(
     models: Sequence[Given], paths: Sequence[RunPath] | None, settings: Settings
 ) -> Report:
-    """Return what this machine's paths give for each model.
+    """Return the results of this machine's paths for each model.
 
-    `paths`: None: those that it has. `settings`: 0 threads are as many as it has cores.
+    `paths`: None: all available. `settings`: 0 threads mean one per core.
     """
     if paths is None:
         paths = paths_of(WITHOUT_TFLITE if runtime_if_any().why_not else PATHS)
@@ -48,9 +48,9 @@ def report_of(
 def each_model(
     models: Sequence[Given], threads: int, time: Callable[[Given, Callable[[str], None]], T]
 ) -> tuple[Mapping[str, str], list[T]]:
-    """Return what a reader of times must know of this machine, and what `time` returns of each.
+    """Return the machine facts relevant to timings, and the results of `time` for each model.
 
-    `time`: is given a model, and a function to tell what is done.
+    `time`: called with a model and a function that reports progress.
     """
     facts, found = _machine(threads), []
     with bars.waiting("") as tell:
@@ -68,8 +68,8 @@ def given_of(
 ) -> Given:
     """Return a model and its inputs.
 
-    `picture`: a file; None: random numbers. `signature`: which of its graphs; None: the first.
-    `size`: height and width of a picture's input that leaves them open; None: the picture's.
+    `picture`: a file; None: random numbers. `signature`: selects a graph; None: the first.
+    `size`: height and width of a picture input that leaves them open; None: the picture's.
     Raises: CommandError: the model or the picture cannot be used.
     """
     graph = read_graph(name, signature)

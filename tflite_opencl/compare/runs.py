@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""All paths of one model, each in its own process, timed in turns and compared."""
+"""All paths of one model, each in its own process, timed alternately and compared."""
 
 from __future__ import annotations
 
@@ -43,28 +43,28 @@ from tflite_opencl.timing.timing import SETTLE_S, cores, turns
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What holds for all paths and models."""
+    """Settings common to all paths and models."""
 
-    count: int  # timed runs a path
+    count: int  # timed runs per path
     warmup_runs: int
     threads: int
     opencl: Options
-    seconds: float  # the longest that one answer of a path may take
+    seconds: float  # timeout of a path's reply
     labels: Sequence[str] = ()
-    signature: str | None = None  # which of a model's graphs runs; None: the first
+    signature: str | None = None  # selects one of a model's graphs; None: the first
 
 
 class PathFailed(Exception):
-    """The path gives no result; the text is one line."""
+    """The path has no result; the text is one line."""
 
 
 class Running:
-    """One path while it is timed."""
+    """A path being timed."""
 
     def __init__(
         self, path: RunPath, settings: Settings, model: str, inputs: str, outputs: str
     ) -> None:
-        """Keep what to run; `inputs`, `outputs`: .npz files, to be read and to be written."""
+        """`inputs`, `outputs`: .npz files, to read and to write."""
         self.path, self.outputs = path, outputs
         self.result = PathResult(path.text)
         self.process: Child | None = None
@@ -73,21 +73,21 @@ class Running:
         self.forget()
 
     def forget(self) -> None:
-        """Begin anew: what was timed so far was for warming up."""
+        """Discard the measurements so far: they were for warming up."""
         self.meter = Meter()
-        self.metered = 0  # runs whose energy was measured, warm-up included
+        self.metered = 0  # runs with measured energy, warm-up included
         self.runs_ms: list[float] = []
         self.wall_ms = self.cpu_ms = 0.0
-        self.gpu_ms: float | None = None  # None: no driver tells it
+        self.gpu_ms: float | None = None  # None: no driver reports it
 
     @contextlib.contextmanager
     def opened(self, profiling: bool = False) -> Iterator[None]:
-        """Open the path while inside, and keep what it tells of itself.
+        """Open the path for the context, and store its description.
 
-        `profiling`: our delegate's launches stay apart. Raises: PathFailed: it cannot be opened.
+        `profiling`: keep our delegate's launches separate. Raises: PathFailed: it cannot be opened.
         """
         opencl = replace(self._settings.opencl, device=device_asked(self.path.device))
-        # Ctrl-C does not reach the child.
+        # Ctrl-C must not reach the child.
         command = command_of("tflite_opencl.compare.path_child")
         with Child(command, check=interrupts.check) as self.process:
             facts = self.ask(
@@ -103,7 +103,7 @@ class Running:
             yield
 
     def ask(self, **request: Any) -> dict[str, Any]:
-        """Return the answer to one of path_child's requests. Raises: PathFailed."""
+        """Return the reply to one of path_child's requests. Raises: PathFailed."""
         assert self.process is not None
         try:
             answer = self.process.ask(self._settings.seconds, **request)
@@ -117,7 +117,7 @@ class Running:
 
     @contextlib.contextmanager
     def step(self) -> Iterator[None]:
-        """Turn a failure into the path's result; it is not timed any more."""
+        """Turn a failure into the path's result, and stop timing it."""
         try:
             yield
         except PathFailed as error:
@@ -131,7 +131,7 @@ class Running:
         self.result = replace(self.result, first_ms=self.ask(runs=1, warmup=0)["runs_ms"][0])
 
     def block(self, runs: int, warmup: int, settle_s: float = SETTLE_S) -> None:
-        """Time so many runs, after a pause and some that do not count. Raises: PathFailed."""
+        """Time this many runs, after a pause and warm-up runs. Raises: PathFailed."""
         time.sleep(settle_s)
         with self.meter.measured():
             answer = self.ask(runs=runs, warmup=warmup)
@@ -143,38 +143,38 @@ class Running:
             self.gpu_ms = (self.gpu_ms or 0.0) + gpu_ms
 
     def timing(self) -> Timing:
-        """Return the times of all blocks, of which there is at least one."""
-        wall_ms = self.wall_ms or 1.0  # 0: the clock is coarser than the runs
+        """Return the statistics of all blocks, at least one."""
+        wall_ms = self.wall_ms or 1.0  # 0: the clock is coarser than a run
         gpu_load = self.gpu_ms and self.gpu_ms / wall_ms
         return timing_of(self.runs_ms, cores(self.cpu_ms, wall_ms), gpu_load)
 
     def finish(self) -> None:
-        """Let it write its outputs, and keep all figures. Raises: PathFailed."""
+        """Make the path write its outputs, and store its statistics. Raises: PathFailed."""
         told = self.ask()
         if self.runs_ms:
-            # The energy of a run, where the machine tells it.
+            # Energy per run, if the machine reports it.
             told["joules"] = self.meter.joules / self.metered if self.meter.source else None
             told["timing"] = self.timing()
         self.result = replace(self.result, **told)
 
 
 _ROUNDS = 5
-_WARM_UP_RUNS = 2  # of later blocks: they find other paths' data in the caches
+_WARM_UP_RUNS = 2  # of later blocks: other paths have evicted the caches
 Outputs = Sequence[NDArray[Any]]
 
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """A model and what it is given."""
+    """A model and its input data."""
 
     model: str  # its file
     graph: Graph
     inputs: Outputs
     what: str  # for people
-    folder: Path = Path()  # for files on the way
+    folder: Path = Path()  # for temporary files
 
     def on(self, path: RunPath, settings: Settings, name: str) -> Running:
-        """Return a path that is to run it; `name`: of the file with its outputs."""
+        """Return a path to run it; `name`: of its output file."""
         inputs = self.folder / "inputs.npz"
         if not inputs.exists():
             np.savez(inputs, *self.inputs)
@@ -187,9 +187,9 @@ def run_all(
     time: Callable[[], None],
     tell: Callable[[str], None],
 ) -> None:
-    """Open all paths, `time` them, and let them write their outputs; a path that fails says why.
+    """Open all paths, `time` them, and make them write their outputs; failures become results.
 
-    `tell`: is told what is done, for people.
+    `tell`: called with progress messages.
     """
     with contextlib.ExitStack() as stack:
         for each in running:
@@ -207,7 +207,7 @@ def run_all(
 def compared(
     given: Given, paths: Sequence[RunPath], settings: Settings, tell: Callable[[str], None]
 ) -> ModelResult:
-    """Return what each path gives for the model; a path that fails says why."""
+    """Return each path's result for the model; failures are results."""
     running = [given.on(path, settings, str(number)) for number, path in enumerate(paths)]
     rounds = min(_ROUNDS, settings.count)
 
@@ -237,15 +237,15 @@ def _outputs(each: Running) -> Outputs | None:
 
 @dataclass(frozen=True, slots=True)
 class _Judge:
-    """What the outputs have to be."""
+    """The reference outputs."""
 
-    outputs: Outputs | None  # None: nobody says
+    outputs: Outputs | None  # None: not available
     why_not: str = ""
-    other_kernels: str = ""  # as ModelResult has it
+    other_kernels: str = ""  # as in ModelResult
 
 
 def _judge(given: Given, running: Sequence[Running], runtime: Runtime) -> _Judge:
-    """Ask the judge; where a path runs on the reference kernels and they are right, take its."""
+    """Compute the reference, or use a path's outputs if it runs on correct reference kernels."""
     path = next((each for each in running if each.path.kind == REFERENCE), None)
     replaced = "" if runtime.why_not else replaced_nodes(given.graph)
     if path is not None and not path.result.failure and not reference_is_wrong(given.graph):
@@ -277,7 +277,7 @@ def _judged(each: Running, judge: _Judge, given: Given, settings: Settings) -> P
 
 
 def _top(outputs: Outputs, graph: Graph, labels: Sequence[str]) -> str:
-    """Return the best class of the first output; "" where it is no row of scores."""
+    """Return the best class of the first output; "" if that holds no scores."""
     first, fed = replace(graph.outputs[0], shape=outputs[0].shape), graph.inputs[0]
     if not are_scores(graph, first, fed, len(labels)):
         return ""

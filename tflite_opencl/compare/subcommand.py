@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`tflite-opencl compare`: the ways to run a model, side by side."""
+"""`tflite-opencl compare`: compares the ways to run a model."""
 
 from __future__ import annotations
 
@@ -54,10 +54,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> str:
-    """Return what to print.
+    """Return the text to print.
 
     Raises: CommandError: a model, the picture or the file of --against cannot be used; or a path
-        gave no result of its own, of which the text is the answer.
+        has no result of its own, in which case the text is the result.
     """
     old = load(options.against) if options.against else None
     if options.scheduler and old:
@@ -94,7 +94,7 @@ def run(options: argparse.Namespace) -> str:
 
 def _on_boards(options: argparse.Namespace, models: Sequence[Given], settings: Settings) -> str:
     require_distributed()
-    # An extra, which takes half a second to import.
+    # An optional dependency that takes half a second to import.
     from tflite_opencl.compare.board import compared_on_boards
 
     fleet = compared_on_boards(options.scheduler, models, options.paths, settings)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A comparison as tables for people, Markdown and spreadsheets, and what changed since one."""
+"""Formats a comparison as terminal tables, Markdown and CSV, and changes since an earlier one."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ _MIB = 2**20
 
 
 def milliseconds(value: float | None) -> str:
-    """Return four digits of a time; "-" where there is none."""
+    """Return a time with four digits; "-" if there is none."""
     return NONE if value is None else f"{value:.4g}" if value < 1000 else f"{value:.0f}"
 
 
 def load(value: float | None) -> str:
-    """Return how many cores or engines were busy; "-" where nobody tells."""
+    """Return the number of busy cores or engines; "-" if unknown."""
     return NONE if value is None else f"{value:.2f}"
 
 
 def timed(of: Callable[[Timing], str]) -> Callable[[PathResult], str]:
-    """Return a function of a path's result, from one of its times."""
+    """Return a function of a path's result, given a function of its timing."""
     return lambda result: of(result.timing) if result.timing else NONE
 
 
@@ -68,7 +68,7 @@ ROWS: Sequence[tuple[str, Callable[[PathResult], str]]] = (
 
 
 def text_of(report: Report, width: int) -> str:
-    """Return all tables for a terminal: a path a column, then what must be known of them."""
+    """Return all tables for a terminal: one column per path, then remarks."""
     parts: list[str] = []
     for model in report.models:
         paths = [result.path for result in model.paths]
@@ -83,12 +83,12 @@ def text_of(report: Report, width: int) -> str:
 
 
 def machine_text(machine: Mapping[str, str]) -> str:
-    """Return what a reader of times must know of a machine."""
+    """Return the machine facts relevant to timings."""
     return "\n".join(f"{name}: {fact}" for name, fact in machine.items())
 
 
 def notes(model: ModelResult) -> list[str]:
-    """Return a line for each path that did not run, or did not run what it is named after."""
+    """Return a line for each path that did not run, or ran something other than its name says."""
     lines = []
     for result in model.paths:
         if result.failure:
@@ -120,7 +120,7 @@ def notes(model: ModelResult) -> list[str]:
 
 
 def _apart(result: PathResult, delegate: str) -> str:
-    """Return how far one delegate of a chain is from the reference; "" = it is not judged."""
+    """Return the difference of a chain's delegate from the reference; "" = not compared."""
     words = []
     if (quanta := result.share_quanta.get(delegate)) is not None:
         words.append(f"{quanta} quanta off the reference")
@@ -137,7 +137,7 @@ def _cell(result: PathResult) -> str:
 
 
 def markdown_of(report: Report) -> str:
-    """Return one table in Markdown, a path a row, and the notes as a list."""
+    """Return one Markdown table, with one row per path, and the remarks as a list."""
     names = ["model", "path", *(name for name, _ in ROWS)]
     rows = (
         [model.model, result.path, *(of(result) for _, of in ROWS)]
@@ -150,12 +150,12 @@ def markdown_of(report: Report) -> str:
 
 
 def csv_of(report: Report) -> str:
-    """Return a row a path; numbers are whole, and what is not known is empty."""
+    """Return one row per path; numbers are unrounded, unknown values empty."""
     return csv_text(CSV, csv_rows(report))
 
 
 def csv_rows(report: Report) -> Iterator[Mapping[str, Any]]:
-    """Yield each path's values, CSV's and more."""
+    """Yield each path's values, those of CSV and more."""
     for model in report.models:
         for path in model.paths:
             times = asdict(path.timing) if path.timing else {}
@@ -166,7 +166,7 @@ _HEADINGS = ("model", "path", "before, ms", "now, ms", "change", "spread")
 
 
 def changes_text(old: Report, new: Report, width: int) -> str:
-    """Return a table of medians, and a line for whatever else is different."""
+    """Return a table of medians, and a line for each other change."""
     known = {
         (model.model, path.path): (model, path) for model in old.models for path in model.paths
     }

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What drivers' compilers make of a model's kernels: builds, statistics, tables, paper figures."""
+"""Analyses a driver's compiler on a model's kernels: builds, statistics, tables, estimates."""

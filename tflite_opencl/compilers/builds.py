@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Build kernels for a device, each in a child process: a compiler that dies costs one kernel.
+"""Builds kernels for a device, each in a child process: a compiler crash loses one kernel.
 
-`python -m tflite_opencl.compilers.builds` is that child; the driver writes what it tells of a
-kernel to stderr, or to stdout, which is the same there.
+`python -m tflite_opencl.compilers.builds` is the child; the driver prints kernel statistics
+to stderr, or to stdout, which is redirected there.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tflite_opencl.compilers.statistics import Listing, statistics_of
 from tflite_opencl.console import bars
 
 TIMEOUT_SECONDS = 300  # large kernels on a slow board
-# What makes drivers tell what they made of a kernel, and build it though they keep it.
+# Makes drivers print kernel statistics, and rebuild kernels in their cache.
 _TELLING = {
     "IR3_SHADER_DEBUG": "cs",
     "BIFROST_MESA_DEBUG": "shaderdb,shaders",
@@ -36,17 +36,17 @@ _TELLING = {
 
 @dataclass(frozen=True, slots=True)
 class Built:
-    """What came of building one kernel."""
+    """The result of building one kernel."""
 
-    build: KernelBuild | None  # None: it was not built
-    failure: str | None  # why not: the log's first line, or how the compiler ended
-    options: tuple[str, ...]  # of the build; none where the compiler ended before it told them
-    figures: dict[str, float]  # that the driver told, by the names of rows.py's columns
-    listing: Listing | None  # what a work-item executes
+    build: KernelBuild | None  # None: the build failed
+    failure: str | None  # why: the log's first line, or how the compiler ended
+    options: tuple[str, ...]  # of the build; () if the compiler died before reporting them
+    figures: dict[str, float]  # reported by the driver, by the names of rows.py's columns
+    listing: Listing | None  # instructions of one work-item
 
 
 def build_all(info: DeviceInfo, uses: Sequence[KernelUse]) -> list[Built]:
-    """Build each of these for a device, in their order."""
+    """Build each of these for a device, in order."""
     with (
         tempfile.TemporaryDirectory() as folder,
         ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool,
@@ -64,15 +64,15 @@ def build_all(info: DeviceInfo, uses: Sequence[KernelUse]) -> list[Built]:
 
 def _built(info: DeviceInfo, use: KernelUse, text: Path) -> Built:
     unset = {name: value for name, value in _TELLING.items() if name not in os.environ}
-    # Mesa keeps its OpenCL library beside the kernels, and takes 1 s to make it. No kernel is there
-    # yet, and none comes twice.
+    # Mesa caches its OpenCL library along with the kernels, which takes 1 s. The new cache has no
+    # kernels, and no kernel is built twice.
     unset["MESA_SHADER_CACHE_DIR"] = str(text.parent)
     wanted = (info.index, info.identity, use.file, use.kernel, str(text))
     child, seconds = "tflite_opencl.compilers.builds", TIMEOUT_SECONDS
     told, ended = ask_once(child, seconds, unset, wanted=wanted)
     options = tuple(told[0]) if told else ()
     if len(told) < 2:
-        # The compiler may have told of the kernel before the driver failed at what came next.
+        # The compiler may have printed statistics before the driver failed later on.
         return Built(None, ended.sentence, options, *statistics_of(ended.stderr))
     if "failure" in told[1]:
         return Built(None, _first_line(told[1]["failure"]), options, {}, None)
@@ -81,14 +81,14 @@ def _built(info: DeviceInfo, use: KernelUse, text: Path) -> Built:
 
 
 def _first_line(log: str) -> str:
-    """Return the line of a log that names its first error, or else its first one."""
+    """Return the line of a log with its first error, or else its first line."""
     lines = [line.strip() for line in log.splitlines() if line.strip()]
     errors = [line for line in lines if "error" in line.lower()]
     return (errors or lines or ["the driver says nothing"])[0]
 
 
 def _answers(wanted: tuple[int, str, str, str, str]) -> Iterator[Any]:
-    """Yield the options of a build, then what came of it."""
+    """Yield the options of a build, then its result."""
     index, identity, file, kernel, path = wanted
     try:
         info = next((each for each in list_devices() if each.index == index), None)

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A model on paper: what a run should take, by the compiler's listings and the chip's data sheet.
+"""Run times estimated from compiler listings and GPU data sheets.
 
-The clocks, lanes and memory of the boards' GPUs are from data sheets: no driver here can be asked.
-The delegate knows none of this: it measures.
+The clocks, lanes and memory of the boards' GPUs are from data sheets: no driver reports them.
+The delegate uses none of this: it measures.
 
-A launch takes the longer of two times. Its units' time: instructions outside the hot loop once an
-item, and those of the loop as often as the node's multiply-adds ask for, over the unit's rate. Its
-memory's time: every tensor and constant that it reads or writes, once.
+A launch takes the longer of two times. Compute: instructions outside the hot loop once per
+work-item, and those of the loop as often as the node's multiply-adds require, over the unit's rate.
+Memory: every tensor and constant read or written, once.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from tflite_opencl.compilers.statistics import Listing
 
 @dataclass(frozen=True, slots=True)
 class Chip:
-    """One GPU on one board."""
+    """A GPU on a board."""
 
     board: str
     megahertz: int
     gigabytes_a_second: float  # between GPU and memory
-    has_one_issue: bool  # the units' times add up; else the busiest unit's time counts
-    # Unit of the compiler's listing -> how many work-items all such units of the GPU serve in a
-    # clock, one instruction each.
+    has_one_issue: bool  # the units' times add up; otherwise the busiest unit's time counts
+    # Unit of the compiler's listing -> work-items that all such units of the GPU serve per clock,
+    # with one instruction each.
     rates: Mapping[str, int]
 
     @property
     def does(self) -> str:
-        """What it does in a clock, for people."""
+        """Its throughput per clock, for people."""
         return ", ".join(f"{rate} {unit}" for unit, rate in self.rates.items())
 
 
@@ -40,13 +40,13 @@ class Chip:
 # partitions of 64 floats, 32 integers, 8 special functions (and as many integer multipliers) in
 # each of its texture and shader processors: "Inside the Snapdragon 855's iGPU", chipsandcheese.com,
 # which measured 90 % of that. 630: 727 GFLOPS at 710 MHz are 512 lanes; 740: 1.8 TFLOPS at 600 MHz
-# are 1536. That 740's integers are half as many is taken from 6xx.
-# Halves are twice as many as floats, by Qualcomm's guide to OpenCL.
-# Mali. Rates a core are those of Mesa's own count (bifrost_compile.c: 24 pairs, one message;
+# are 1536. That 740's integer rate is half of that is extrapolated from 6xx.
+# Half precision is twice as fast as float, by Qualcomm's guide to OpenCL.
+# Mali. Per-core rates are those of Mesa's own statistics (bifrost_compile.c: 24 pairs, one message;
 # Valhall: 64, 64 and 16). Cores: A311D has 6 engines of 8 lanes, which are 2 cores; RK3588's
 # G610 MP4 has 4.
 # V3D: 2 slices of 4 QPUs of 4 lanes at 500 MHz (github.com/Idein/py-videocore6).
-# Memory: its data rate times its width, as the boards have it:
+# Memory: data rate times bus width of the boards:
 # LPDDR4X-3733 of 64 bits, LPDDR5X-8400 of 64, LPDDR4-3200 of 32, LPDDR4X-4224 of 64, LPDDR4-3200 of
 # 32.
 CHIPS: Mapping[str, Chip] = {
@@ -72,14 +72,14 @@ class Estimate:
     """One model's run on one chip; times in milliseconds."""
 
     total: float
-    units: float  # all launches' units, as if memory took no time
-    memory: float  # all launches' memory, as if units took no time
+    units: float  # compute time of all launches, with infinitely fast memory
+    memory: float  # memory time of all launches, with infinitely fast units
     launches: int
-    without: int  # launches that are left out: the compiler told nothing of their kernels
+    without: int  # omitted launches, whose kernels have no compiler statistics
 
 
 def estimate(chip: Chip, launches: Iterable[tuple[ExpectedLaunch, Listing | None]]) -> Estimate:
-    """Return what a run takes on paper."""
+    """Return a run's estimated time."""
     pairs = list(launches)
     known = [(launch, listing) for launch, listing in pairs if listing is not None]
     units = [_units_seconds(chip, launch, listing) for launch, listing in known]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The rows of `tflite-opencl kernels`, one kernel each: records, CSV, a table, two compared."""
+"""The rows of `tflite-opencl kernels`, one per kernel: records, CSV, tables, comparisons."""
 
 from __future__ import annotations
 
@@ -25,54 +25,54 @@ def _figure(heading: str, is_less_better: bool = True) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One kernel on one device. None: the driver does not tell."""
+    """One kernel on one device. None: not reported by the driver."""
 
-    device: str  # its name, as the driver says it
+    device: str  # its name as reported by the driver
     kernel: str
-    variant: str  # the alternatives that launch it
-    macros: str  # what it is built with: "NAME=VALUE NAME=VALUE"
-    launches: int  # a run, where every node that may launch it does
-    expected: int  # of these, those of the alternatives expected to be the fastest
+    variant: str  # the alternatives that use it
+    macros: str  # build macros: "NAME=VALUE NAME=VALUE"
+    launches: int  # per run, of all nodes that may launch it
+    expected: int  # of these, launches of the alternatives expected to be fastest
     built: str  # "yes", or why not
-    group_limit: int | None = _figure("group", is_less_better=False)  # work-items a work-group
-    private_bytes: int | None = _figure("private")  # a work-item
-    local_bytes: int | None = _figure("local")  # a work-group
+    group_limit: int | None = _figure("group", is_less_better=False)  # work-items per work-group
+    private_bytes: int | None = _figure("private")  # per work-item
+    local_bytes: int | None = _figure("local")  # per work-group
     registers: int | None = _figure("regs")  # Adreno: of four words; NVIDIA: of one
     instructions: int | None = _figure("instr")
-    # Values, of NVIDIA bytes, that are put into memory for lack of registers, and read again: these
-    # stand beside those in a table.
+    # Values spilled to memory for lack of registers, in bytes for NVIDIA, and reloaded: displayed
+    # together in a table.
     spills: int | None = _figure("spills")
     fills: int | None = _figure("")
-    threads: int | None = _figure("threads", is_less_better=False)  # in the driver's own count
+    threads: int | None = _figure("threads", is_less_better=False)  # in the driver's own unit
     cycles: float | None = _figure("cycles")  # of the whole kernel, each instruction once
     arithmetic_cycles: float | None = _figure("arith")
     memory_cycles: float | None = _figure("mem")  # of loads and stores
-    loop_instructions: float | None = _figure("/mad")  # of the hot loop, a multiply-add
-    seconds: float | None = None  # it took to build
+    loop_instructions: float | None = _figure("/mad")  # of the hot loop, per multiply-add
+    seconds: float | None = None  # build time
 
     @property
     def key(self) -> tuple[str, str, str]:
-        """What makes it the same kernel in another table."""
+        """The key that identifies the same kernel in another table."""
         return self.device, self.kernel, self.macros
 
     @property
     def name(self) -> str:
-        """For people."""
+        """The name for people."""
         return f"{self.device} {self.kernel} ({self.variant})"
 
     @property
     def is_built(self) -> bool:
-        """Whether the compiler took it."""
+        """Whether the compiler accepted it."""
         return self.built == "yes"
 
     @property
     def scratch(self) -> int:
-        """What is above 0 where a work-item's values are kept in memory."""
+        """Positive if values of a work-item are spilled to memory."""
         return (self.spills or 0) + (self.fills or 0)
 
     @property
     def flaw(self) -> str:
-        """Why it is slow or not there at all, for people; "": it is whole."""
+        """Why it is slow or missing, for people; "": neither."""
         if not self.is_built:
             return f"BROKEN: {self.name}: {self.built}"
         return f"BROKEN: {self.name}: {self.spills} spills, {self.fills} fills" * bool(self.scratch)
@@ -107,15 +107,15 @@ def row_of(info: DeviceInfo, use: KernelUse, built: Built) -> Row:
 
 
 def csv_of(rows: Sequence[Row]) -> str:
-    """Return the rows as CSV, a head line first; what the driver does not tell is empty."""
+    """Return the rows as CSV with a header line; values not reported by the driver are empty."""
     return csv_text([each.name for each in fields(Row)], map(asdict, rows))
 
 
 def read_csv(path: str) -> list[Row]:
-    """Return the rows of a file that `csv_of` made; columns may be missing that have a default.
+    """Return the rows of a file written by `csv_of`; columns with a default may be missing.
 
     Raises:
-        CommandError: it cannot be read, or is no such file.
+        CommandError: it cannot be read, or is not such a file.
     """
     try:
         text = Path(path).read_text(encoding="utf-8")
@@ -140,21 +140,21 @@ def _row(entry: dict[str, str]) -> Row:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Two tables; kernels of devices that the new one has not are left out."""
+    """Two tables; kernels of devices missing in the new one are excluded."""
 
-    pairs: tuple[tuple[Row, Row], ...]  # a kernel of both, before and now
+    pairs: tuple[tuple[Row, Row], ...]  # a kernel in both, before and now
     added: tuple[Row, ...]
     gone: tuple[Row, ...]
 
     @property
     def changes(self) -> list[tuple[Row, Row, list[str], list[str]]]:
-        """Those of both whose figures differ, each with what got better and what got worse."""
+        """Kernels in both with different figures, with the improved and the degraded ones."""
         found = [(old, new, *_changes(old, new)) for old, new in self.pairs]
         return [each for each in found if each[2] or each[3]]
 
     @property
     def broken(self) -> list[Row]:
-        """The kernels that stopped being built or began to keep values in memory."""
+        """Kernels that no longer build, or that started to spill."""
         stopped = [
             new
             for old, new in self.pairs
@@ -164,7 +164,7 @@ class Comparison:
 
     @property
     def totals(self) -> list[tuple[str, float, float]]:
-        """Each figure's sum, before and now, of the kernels that it is known of both times."""
+        """Each figure's sum, before and now, over the kernels that have it in both."""
         found = []
         for name in FIGURES:
             figures = [(getattr(old, name), getattr(new, name)) for old, new in self.pairs]
@@ -186,7 +186,7 @@ def compared(old: Sequence[Row], new: Sequence[Row]) -> Comparison:
 
 
 def _changes(old: Row, new: Row) -> tuple[list[str], list[str]]:
-    """Return the columns that are better, and those that are worse; "built" is one of them."""
+    """Return the improved and the degraded columns; "built" is one of them."""
     better = ["built"] if new.is_built and not old.is_built else []
     worse = ["built"] if old.is_built and not new.is_built else []
     for name, (_, is_less_better) in FIGURES.items():
@@ -217,7 +217,7 @@ def table_text(rows: Sequence[Row], width: int) -> str:
         columns[heading] = [_text(getattr(row, figure)) for row in rows]
     columns["spills"] = ["" if r.spills is None else f"{r.spills}:{r.fills}" for r in rows]
     columns["s"] = ["" if row.seconds is None else f"{row.seconds:.2f}" for row in rows]
-    # A column that is empty in every row is left out, and fills have none of their own.
+    # Columns without values are omitted; fills are in the spills' column.
     kept = {heading: cells for heading, cells in columns.items() if heading and any(cells)}
     for heading in kept:
         table.add_column(heading, justify="right", no_wrap=True)
@@ -227,7 +227,7 @@ def table_text(rows: Sequence[Row], width: int) -> str:
 
 
 def _names(rows: Sequence[Row]) -> list[str]:
-    """Return the kernels' names, with the macros by which those of one name differ."""
+    """Return the kernels' names, with the macros that distinguish equal names."""
     same: dict[tuple[str, str], list[set[str]]] = {}
     for row in rows:
         same.setdefault((row.kernel, row.variant), []).append({*row.macros.split()})
@@ -253,7 +253,7 @@ def _total(rows: Sequence[Row]) -> str:
 
 
 def comparison_text(found: Comparison) -> str:
-    """Return what got better and worse, kernel by kernel, and the totals."""
+    """Return improvements and regressions by kernel, and the totals."""
     lines = []
     changes = found.changes
     for old, new, better, worse in changes:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`tflite-opencl kernels MODEL...`: what a driver's compiler makes of every kernel of some models.
+"""`tflite-opencl kernels MODEL...`: statistics of a driver's compiler for some models' kernels.
 
-Nothing is run, so it needs no device that passes a self-test, but only a compiler.
+Runs no kernels, so the device need not pass its self-test: only a compiler is required.
 """
 
 from __future__ import annotations
@@ -83,11 +83,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> str:
-    """Return what to print.
+    """Return the text to print.
 
     Raises:
-        CommandError: a model or OLD.csv cannot be read, no device is the one meant, DIR cannot be
-            written, or the comparison found a kernel that got unusable.
+        CommandError: a model or OLD.csv cannot be read, no device matches, DIR cannot be
+            written, or the comparison found a kernel that became unusable.
     """
     models = models_of(options)
     if options.dump is not None and (obstacle := folder_obstacle(options.dump)):
@@ -129,7 +129,7 @@ def _is_asked(use: KernelUse, options: argparse.Namespace) -> bool:
 
 
 def _device(selector: str | None) -> SurveyedDevice:
-    """Return the device that is meant; its self-test need not pass."""
+    """Return the selected device; its self-test need not pass."""
     found, why_none = drivers.ask_devices()
     if not found:
         raise CommandError(why_none or "no OpenCL device", NO_DEVICE)
@@ -143,7 +143,7 @@ def _device(selector: str | None) -> SurveyedDevice:
 def _uses(
     models: Sequence[str], device: SurveyedDevice, options: argparse.Namespace
 ) -> tuple[KernelUse, ...]:
-    """Return the kernels of all models; one of several models counts for each."""
+    """Return the kernels of all models; shared kernels count for each model."""
     assert device.limits is not None
     isa = None if device.failure else device.isa
     try:
@@ -162,7 +162,7 @@ def _uses(
 def _on_paper(
     name: str, models: Sequence[str], uses: Sequence[KernelUse], built: Sequence[Built]
 ) -> dict[str, Estimate]:
-    """Return what each model's run takes; nothing for a device that CHIPS does not have."""
+    """Return each model's estimated run time; nothing for a device missing in CHIPS."""
     listings = [each.listing for each in built]
     if name not in CHIPS or not any(listings):
         return {}
@@ -207,13 +207,13 @@ No argument is an image, and local memory is declared in the kernel.
 
 
 def _dump(folder: str, info: DeviceInfo, uses: Sequence[KernelUse], built: Sequence[Built]) -> None:
-    """Write every kernel into a folder, for the authors of drivers: each whole in one .cl file."""
+    """Write all kernels to a folder, for driver developers: each as a complete .cl file."""
     readme = _README.format(device=_named(info))
     try:
         path = Path(folder)
         path.mkdir(parents=True, exist_ok=True)
         for use, each in zip(uses, built, strict=True):
-            # A name that is the same whatever the model.
+            # A name that does not depend on the model.
             variant = re.sub(r"\W+", "_", use.variants[0])
             mark = hashlib.sha256(use.source.encode()).hexdigest()[:8]
             name, options = f"{use.kernel}-{variant}-{mark}.cl", " ".join(each.options)

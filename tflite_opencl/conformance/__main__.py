@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The start of tflite-delegate-test; command.py is the command itself."""
+"""Entry point of tflite-delegate-test; the command itself is in command.py."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tflite_opencl.console.start import start
 
 
 def main() -> int:
-    """Run the command with this process's arguments, and return its exit code."""
+    """Run the command with this process's arguments and return its exit code."""
     return start("tflite_opencl.conformance.command")
 
 

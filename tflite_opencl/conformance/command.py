@@ -57,7 +57,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except CannotRun as error:
         _complain(f"SKIP: {error}")
         return NOTHING_RUN
-    except OutputError:  # no line of ours may be written
+    except OutputError:  # stdout and stderr cannot be written
         raise
     except (OneLineError, ProfileError) as error:
         _complain(f"ERROR: {error}")
@@ -107,7 +107,7 @@ def _write_models(cases: Sequence[Case], folder: str) -> None:
 
 def _run_fleet(options: argparse.Namespace, cases: list[Case], known: Expectations) -> int:
     require_distributed()
-    # An extra, which takes half a second to import.
+    # An optional dependency that takes half a second to import.
     from tflite_opencl.conformance.fleet import matrix, run
 
     settings = _settings(options)
@@ -129,7 +129,7 @@ def _run(options: argparse.Namespace, cases: list[Case], known: Expectations) ->
         comment = f"{options.delegate} on {report.device}"
         found = (row.result for row in rows)
         _write(options.baseline, results.baseline_text(found, known.baseline, comment))
-    _summary(report, options)  # first: a file may not be writable any more
+    _summary(report, options)  # first: a file may have become unwritable
     for name, text_of in _OUTPUTS.items():
         target = getattr(options, name)
         if target == "-":
@@ -146,7 +146,7 @@ def _run(options: argparse.Namespace, cases: list[Case], known: Expectations) ->
 def _rows(
     options: argparse.Namespace, cases: list[Case], known: Expectations
 ) -> tuple[list[Row], str, str]:
-    """Run the cases, but for those done before; return all rows, the device and the runtime."""
+    """Run the cases, except finished ones; return all rows, the device and the runtime."""
     folder, run = Path(options.output), _described(options)
     before = results.resumed(folder, run) if options.resume else {}
     for case in cases:
@@ -188,14 +188,14 @@ def _rows(
 
 
 def _described(options: argparse.Namespace) -> dict[str, Any]:
-    """Return the settings that results depend on: --resume goes on only with the same."""
+    """Return the settings that results depend on: --resume requires the same."""
     return {
         "delegate": options.delegate,
         "delegate_options": options.delegate_options,
         "device": options.device,
         "runtime": options.runtime,
         "tolerance": options.tolerance,
-        "alternatives": options.alternatives or None,  # as in folders that know of none
+        "alternatives": options.alternatives or None,  # as in folders written without this key
     }
 
 
@@ -207,12 +207,12 @@ def _workers(
 
 
 def _settings(options: argparse.Namespace) -> dict[str, Any]:
-    """Return how workers are started, by the names of `Workers`."""
+    """Return the arguments of `Workers`."""
     spec = options.delegate
     if spec.startswith(COMPILED_MODEL):
         spec = COMPILED_MODEL + str(Path(spec.removeprefix(COMPILED_MODEL)).resolve())
     elif spec not in ("opencl", "xnnpack") and not spec.startswith("python:"):
-        # A worker has another folder; a bare name is for the loader to find.
+        # Workers have another working directory; a bare name is left to the loader.
         spec = str(Path(spec).resolve()) if "/" in spec or Path(spec).exists() else spec
     return {
         "delegate": spec,
@@ -226,9 +226,9 @@ def _settings(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def _write(path: str, text: str, is_placed: bool = False) -> None:
-    """Write a file; `is_placed`: a page that is there keeps what is around its table.
+    """Write a file; `is_placed`: in an existing page, replace only its table.
 
-    Raises: OneLineError: it cannot be written, or renewed.
+    Raises: OneLineError: it cannot be written or updated.
     """
     try:
         if is_placed and Path(path).is_file():

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The command line of tflite-delegate-test; no file or device is opened here."""
+"""The command line of tflite-delegate-test; opens no file or device."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ _FILES: dict[str, Any] = {"action": "append", "default": [], **_FILE}
 _OUTPUT: dict[str, Any] = {"type": OutputPath, **_FILE}
 _ON_STDOUT: dict[str, Any] = {"nargs": "?", "const": "-", **_OUTPUT}
 _REGEX: dict[str, Any] = {"type": _regex, "metavar": "REGEX"}
-# Name, help, settings; without a help it is one of the flags that commands share.
+# Name, help, settings; without help it is a flag shared by commands.
 _FLAGS: tuple[tuple[str, str, dict[str, Any]], ...] = (
     ("version", "", {}),
     ("quiet", "", {}),
@@ -100,7 +100,7 @@ _FLAGS: tuple[tuple[str, str, dict[str, Any]], ...] = (
     ("timeout", "", {"default": 60.0, "more": ": a case, or each of its alternatives"}),
     ("output", "", {"default": "delegate-test-results", "more": ": results.csv and the rest"}),
     ("resume", "", {"more": ", by what is in --output"}),
-    # what is expected
+    # expectations
     ("baseline", "known failures, lines NAME,Fail", _FILE),
     ("update_baseline", "write what failed into --baseline", _SWITCH),
     ("skips", "cases not to run, a regular expression a line", _FILES),
@@ -108,7 +108,7 @@ _FLAGS: tuple[tuple[str, str, dict[str, Any]], ...] = (
     ("expect_device", "run nothing unless the device's name has a match", _REGEX),
     ("allow_not_delegated", "a case of which the delegate takes nothing is not unexpected",
      _SWITCH),
-    # what is written
+    # output files
     ("junit", "write JUnit's XML; - is stdout", _OUTPUT),
     ("ktap", "write the kernel's TAP; - is stdout", _OUTPUT),
     ("json", "", {}),
@@ -121,7 +121,7 @@ _FLAGS: tuple[tuple[str, str, dict[str, Any]], ...] = (
 )  # fmt: skip
 
 
-# What is of one board, whose folder has it.
+# Per-board files, which are in the board's folder.
 _OF_ONE = (
     "junit",
     "ktap",
@@ -137,7 +137,7 @@ _OF_ONE = (
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
     """Return the flags' values; --help ends the process as argparse does.
 
-    Raises: UsageError: an unknown flag, a missing or a wrong value.
+    Raises: UsageError: an unknown flag, or a missing or invalid value.
     """
     given = parser().parse(arguments)
     if given.update_baseline and not given.baseline:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How far a run of cases is, told on stderr: by a bar on a terminal, elsewhere by lines."""
+"""Progress of a run on stderr: a bar on a terminal, otherwise lines."""
 
 from __future__ import annotations
 
@@ -16,28 +16,28 @@ LINE_SECONDS = 10.0  # between two lines
 
 
 class Tally:
-    """Counts cases that are done, and estimates what the others take."""
+    """Counts finished cases, and estimates the remaining time."""
 
     def __init__(self, total: int, now_s: float) -> None:
-        """`total`: all cases; `now_s`: the time by any clock, as everywhere here."""
+        """`total`: all cases; `now_s`: the current time of any clock, as everywhere here."""
         self._total, self._begun_s = total, now_s
-        self._known = 0  # done before this run
+        self._known = 0  # finished before this run
         self._counts: Counter[str] = Counter()
         self._last = ""
 
     @property
     def part(self) -> float:
-        """How much is done, 0 to 1."""
+        """The finished fraction, 0 to 1."""
         return self._counts.total() / self._total
 
     def add(self, status: str, name: str, is_known: bool = False) -> None:
-        """Count a case; `is_known`: it was done in an earlier run, and took no time in this one."""
+        """Count a case; `is_known`: finished in an earlier run, so it took no time in this one."""
         self._counts[status] += 1
         self._known += is_known
         self._last = name
 
     def rest(self, now_s: float) -> str:
-        """Return how long the others will take, and what those were that are done."""
+        """Return the remaining time, and counts by result."""
         done = self._counts.total()
         if done == self._known:
             return "the first one is not done yet"
@@ -46,7 +46,7 @@ class Tally:
         return f"about {_duration(left_s)} left: {counts}; last {self._last}"
 
     def line(self, now_s: float) -> str:
-        """Return how many are done, and the rest, for a line of its own."""
+        """Return the number of finished cases, and `rest`, on a line."""
         done, rest = self._counts.total(), self.rest(now_s)
         mark = ":" if done == self._known else ","
         return f"{done} of {self._total} cases in {_duration(now_s - self._begun_s)}{mark} {rest}"
@@ -54,9 +54,9 @@ class Tally:
 
 @contextlib.contextmanager
 def told(tally: Tally, say: Callable[[str], None], is_quiet: bool) -> Iterator[Callable[[], None]]:
-    """Tell of a tally until the end, and give a function to call when it has changed.
+    """Display a tally inside the context; yields a function to call after changes.
 
-    `say` writes a line.
+    `say` prints a line.
     """
     is_over = threading.Event()
 

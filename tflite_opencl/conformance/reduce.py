@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A failing case -> the smallest model and input that still fail, and a script that shows it.
+"""Reduces a failing case to a minimal model and input, and writes a script to reproduce it.
 
-Fewer nodes, then smaller shapes, then simpler values; each step's candidates share a worker.
+First nodes, then shapes, then values; the candidates of each step share a worker.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ from tflite_opencl.oracle.judge import judged_outputs
 from tflite_opencl.oracle.values import input_sets
 
 _GENERATIONS = 16
-_MOST_NODES = 400  # prefixes tried of a whole model
+_MOST_NODES = 400  # prefixes of a model to try
 
 
 def reduce(name: str, workers: Workers, folder: Path) -> Iterator[str]:
-    """Shrink a case or a model's file; yield lines that tell how it goes.
+    """Reduce a case or a model file; yield progress lines.
 
-    Raises: OneLineError: no TFLite, no such case, it does not fail, or no room for what is written.
+    Raises: OneLineError: no TFLite, unknown case, it does not fail, or the disk is full.
     """
     if workers.runtime:
         os.environ[ENVIRONMENT_VARIABLE] = workers.runtime
@@ -51,7 +51,7 @@ def reduce(name: str, workers: Workers, folder: Path) -> Iterator[str]:
     found, result = failing[0]
     yield f"{name}: {result.result}: {result.detail}"
     kind = result.result
-    # The alternative that failed alone, where each was run.
+    # The only alternative that failed, if each was run.
     named = {"alternative": result.alternative} if result.alternative else {}
     workers = dataclasses.replace(workers, alternatives=False, options={**workers.options, **named})
     if len(whole.nodes) > 1:
@@ -79,7 +79,7 @@ def _graph(name: str) -> Graph:
         except DelegateError as error:
             raise OneLineError(str(error)) from None
         _require_alone(name, found)
-        # Other signatures' graphs are left out.
+        # Other signatures' graphs are dropped.
         return graph(found.nodes, found.inputs, found.outputs)
     case = next((case for case in all_cases() if case.name == name), None)
     if case is None:
@@ -97,7 +97,7 @@ def _require_alone(name: str, whole: Graph) -> None:
 
 
 def _failing(candidates: Sequence[Candidate], workers: Workers) -> list[tuple[Candidate, Result]]:
-    """Return those that fail, in their order."""
+    """Return the failing candidates, in order."""
     results: dict[str, Result] = {}
     with tempfile.TemporaryDirectory() as folder:
         items = []
@@ -115,11 +115,11 @@ def _failing(candidates: Sequence[Candidate], workers: Workers) -> list[tuple[Ca
 def _fewer_nodes(
     start: Candidate, workers: Workers, runtime: Runtime, kind: str
 ) -> tuple[Candidate, str]:
-    """Return the first node that is wrong, alone if it fails alone."""
+    """Return the first wrong node, by itself if it fails by itself."""
     nodes = start.graph.nodes
     if len(nodes) > _MOST_NODES:
         return start, f"{len(nodes)} nodes are too many to try each"
-    # Each has the model's inputs, and the outputs of its last node.
+    # Each has the model's inputs, and its last node's outputs.
     prefixes = [
         Candidate(graph(nodes[: i + 1], start.graph.inputs, nodes[i].outputs), start.inputs)
         for i in range(len(nodes))
@@ -138,7 +138,7 @@ def _fewer_nodes(
 
 
 def _part(start: Candidate, nodes: Sequence[Node], runtime: Runtime) -> Candidate | None:
-    """Return the nodes with inputs as the reference kernels compute them."""
+    """Return the nodes with inputs computed by the reference kernels."""
     produced = {t for node in nodes for t in node.outputs}
     read = dict.fromkeys(t for node in nodes for t in node.inputs if t is not None)
     wanted = [t for t in read if t.data is None and t not in produced]
@@ -158,7 +158,7 @@ def _part(start: Candidate, nodes: Sequence[Node], runtime: Runtime) -> Candidat
 def _write(
     found: Candidate, result: Result, workers: Workers, runtime: Runtime, folder: Path
 ) -> list[str]:
-    """Write the model, its inputs and a script that prints both answers; return the files' names.
+    """Write the model, its inputs and a script that prints both results; return the files' names.
 
     Raises: CommandError: the folder cannot be written.
     """

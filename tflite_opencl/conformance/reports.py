@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A report as programs and people read it: JUnit, KTAP, LAVA's signals, JSON, a page, a table.
+"""Formats a report: JUnit, KTAP, LAVA signals, JSON, an HTML page, a Markdown table.
 
 The page and the table have a matrix, op x type: how many cases are exact, and why others are not.
 """
@@ -35,16 +35,16 @@ KINDS = (
     "int32", "int64", "bool", "int16",
 )  # fmt: skip
 _REASONS = 3
-# Lines of a page whose table --coverage PAGE renews, and leaves the rest as it is.
+# Markers in a page: --coverage PAGE replaces the table between them.
 BEGIN, END = "<!-- tflite-delegate-test --coverage -->", "<!-- end of coverage -->"
-_LIMIT = 500  # unexpected results on the page
+_LIMIT = 500  # unexpected results listed on the page
 _PASSED_OVER = (SKIP, EXPECTED_FAIL, KNOWN_FLAKE)
-# XML 1.0 has no other control characters.
+# XML 1.0 allows no other control characters.
 _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 def junit(report: Report) -> str:
-    """Return JUnit's XML, a test suite a family."""
+    """Return JUnit XML, with one test suite per family."""
     root = ElementTree.Element("testsuites", name="tflite-delegate-test")
     families: dict[str, list[Row]] = {}
     for row in report.rows:
@@ -93,7 +93,7 @@ def ktap(report: Report) -> str:
 
 
 def lava(report: Report) -> str:
-    """Return the lines on the serial console that LAVA takes for results, in a set."""
+    """Return lines for the serial console that LAVA parses as results, in a test set."""
     lines = ["<LAVA_SIGNAL_TESTSET START delegate_test>"]
     for row in report.rows:
         word = "skip" if _is_skipped(row) else "pass" if row.is_expected else "fail"
@@ -106,12 +106,12 @@ def lava(report: Report) -> str:
 
 
 def as_json(report: Report) -> str:
-    """Return everything, for programs of one's own."""
+    """Return everything as JSON text."""
     return json.dumps(stamped(facts(report)), indent=1) + "\n"
 
 
 def facts(report: Report) -> dict[str, Any]:
-    """Return everything, as JSON has it."""
+    """Return everything as JSON values."""
     cases = [
         {
             "name": row.case.name,
@@ -135,9 +135,9 @@ def facts(report: Report) -> dict[str, Any]:
 
 
 def html(report: Report) -> str:
-    """Return one page of HTML: the matrix of ops and types, and what went wrong.
+    """Return an HTML page: the matrix of ops and types, and the failures.
 
-    Raises: OneLineError: there is no jinja2.
+    Raises: OneLineError: jinja2 is missing.
     """
     try:
         import jinja2
@@ -150,7 +150,7 @@ def html(report: Report) -> str:
         report=report,
         matrix=matrix,
         kinds=kinds_of(matrix),
-        # What is not delegated has its place in the matrix; wrong results come first here.
+        # Undelegated cases are in the matrix; wrong results come first here.
         unexpected=sorted(report.unexpected, key=lambda row: row.status == NOT_DELEGATED),
         limit=_LIMIT,
         mark=_mark,
@@ -175,22 +175,22 @@ def _xml(text: str) -> str:
 
 @dataclass(slots=True)
 class Cell:
-    """What is known of an op and a type."""
+    """The results of an op and type."""
 
     kind: str
     op: str
     counts: Counter[str] = field(default_factory=Counter)  # result -> cases
-    reasons: Counter[str] = field(default_factory=Counter)  # why nothing was delegated
-    quanta: float = 0  # the greatest difference of a failed case
+    reasons: Counter[str] = field(default_factory=Counter)  # why cases were not delegated
+    quanta: float = 0  # the largest difference of a failed case
 
     @property
     def ran(self) -> int:
-        """Cases that say something of the delegate."""
+        """Number of cases that ran on the delegate."""
         return sum(self.counts.values()) - self.counts[SKIP]
 
     @property
     def passed(self) -> int:
-        """Cases that are right."""
+        """Number of correct cases."""
         return self.counts[PASS]
 
     def words(self) -> str:
@@ -201,7 +201,7 @@ class Cell:
         if refused == self.ran:
             return "no"
         wrong = self.ran - refused - self.passed
-        # What remembers sums floats over time, also where its rows become integers.
+        # Stateful ops accumulate floats over time, even if their rows are quantised.
         is_float = self.kind == "float32" or (self.kind == "hybrid" and self.op in REMEMBERING)
         right = "in bound" if is_float else "exact"
         words = f"{wrong} of {self.ran} differ" if wrong else right
@@ -211,7 +211,7 @@ class Cell:
 
 
 def cells(report: Report, by_kind: bool = True) -> dict[str, dict[str, Cell]]:
-    """Return the matrix: op -> type -> what is known; not `by_kind`: all types are ""."""
+    """Return the matrix: op -> type -> results; not `by_kind`: all types are ""."""
     found: dict[str, dict[str, Cell]] = {}
     for row in report.rows:
         kind = row.case.kind if by_kind else ""
@@ -231,7 +231,7 @@ def kinds_of(matrix: dict[str, dict[str, Cell]]) -> list[str]:
 
 
 def table(report: Report) -> str:
-    """Return the matrix in Markdown, equal rows as one, and the reasons of refusals below it."""
+    """Return the matrix in Markdown, with equal rows merged, and reasons of refusals below it."""
     matrix = cells(report)
     columns = kinds_of(matrix)
     ops_of: dict[tuple[str, ...], list[str]] = {}
@@ -257,12 +257,12 @@ def table(report: Report) -> str:
 
 
 def placed(page: str, made: str) -> str:
-    """Return a page with the table between its two marks; without marks it is the table alone."""
+    """Return a page with the table between its markers; without markers only the table."""
     before, begin, rest = page.partition(BEGIN)
     _, end, after = rest.partition(END)
     return f"{before}{begin}\n{made}{end}{after}" if end else made
 
 
 def _general(reason: str) -> str:
-    """Return a reason without a case's own numbers, so that equal ones add up."""
+    """Return a reason without case-specific numbers, so that equal ones are merged."""
     return re.sub(r"(?<![\w.])-?\d[\dx.e+-]*(?!\w)", "N", reason)[:160]

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What came of cases, what was expected of it, and the folder that is written case by case.
+"""Results of cases, expectations, and the results folder, written incrementally.
 
-So a killed run can go on. results.csv and failures.csv are deqp-runner's; details.jsonl has all
-that is known of a case. Files of expected results are as Mesa's CI has them: a baseline has lines
-`name,Fail`; skips and flakes are regular expressions, one a line; lines with `#` are comments.
+An interrupted run can be resumed. results.csv and failures.csv are deqp-runner's; details.jsonl
+has all details of a case. Expectation files are as in Mesa's CI: a baseline has lines
+`name,Fail`; skips and flakes are regular expressions, one per line; lines with `#` are comments.
 """
 
 from __future__ import annotations
@@ -23,37 +23,37 @@ from tflite_opencl.console.files import write_file
 from tflite_opencl.models.build import Case
 
 PASS, FAIL, NOT_DELEGATED, SKIP = "Pass", "Fail", "NotDelegated", "Skip"
-# These a worker cannot say of itself.
+# A worker cannot report these about itself.
 CRASH, TIMEOUT, FLAKE = "Crash", "Timeout", "Flake"
 EXPECTED_FAIL, KNOWN_FLAKE, IMPROVEMENT = "ExpectedFail", "KnownFlake", "UnexpectedImprovement"
-# What a baseline may hold, the best first.
+# Results allowed in a baseline, best first.
 _LISTED = (NOT_DELEGATED, FAIL, TIMEOUT, CRASH)
 _DETAILS, _RUN = "details.jsonl", "run.json"
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What came of one case."""
+    """The result of one case."""
 
-    result: str  # one of the words above
+    result: str  # one of the constants above
     detail: str = ""
-    quanta: float = 0  # the greatest difference, also one that was tolerated
-    taken: int = 0  # nodes the delegate ran
+    quanta: float = 0  # the largest difference, even if tolerated
+    taken: int = 0  # delegated nodes
     nodes: int = 0
-    alternative: str = ""  # whose result it is, where several ran; the detail begins with it
-    name: str = ""  # the case's: a check does not know it
+    alternative: str = ""  # the alternative it belongs to, if several ran; prefixes the detail
+    name: str = ""  # of the case, unknown to the check
     seconds: float = 0
-    stderr: str = ""  # what the driver wrote meanwhile
+    stderr: str = ""  # the driver's output
 
 
 def named(alternative: str, detail: str) -> str:
-    """Return a detail that begins with the alternative, if there is one."""
+    """Return a detail prefixed by the alternative, if any."""
     return f"{alternative}: {detail}" if alternative else detail
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A result beside its case and what was expected of it."""
+    """A result with its case and expectation."""
 
     case: Case
     result: Result
@@ -63,7 +63,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """All that the outputs tell."""
+    """Everything that reports contain."""
 
     rows: Sequence[Row]
     delegate: str
@@ -83,7 +83,7 @@ class Report:
 
 @dataclass(frozen=True, slots=True)
 class Expectations:
-    """What is known of a driver."""
+    """The expectations for a driver."""
 
     baseline: Mapping[str, str] = field(default_factory=dict)  # name -> result
     skips: Sequence[re.Pattern[str]] = ()
@@ -91,11 +91,11 @@ class Expectations:
     not_delegated_is_fine: bool = False
 
     def is_skipped(self, name: str) -> bool:
-        """Whether a case is not to be run."""
+        """Whether a case is to be skipped."""
         return any(pattern.search(name) for pattern in self.skips)
 
     def status(self, result: Result) -> str:
-        """Return the word for results.csv: the result, or what the expectations make of it."""
+        """Return the status for results.csv: the result adjusted by the expectations."""
         is_flaky = any(pattern.search(result.name) for pattern in self.flakes)
         if is_flaky and result.result in (FLAKE, FAIL, CRASH, TIMEOUT):
             return KNOWN_FLAKE
@@ -109,7 +109,7 @@ class Expectations:
         return result.result
 
     def is_expected(self, status: str) -> bool:
-        """Whether a status leaves the run successful."""
+        """Whether the run succeeds with this status."""
         if status == NOT_DELEGATED:
             return self.not_delegated_is_fine
         return status in (PASS, SKIP, EXPECTED_FAIL, KNOWN_FLAKE)
@@ -122,9 +122,9 @@ def read(
     not_delegated_is_fine: bool,
     may_be_missing: bool = False,
 ) -> Expectations:
-    """Return what the files say; `may_be_missing`: a baseline that is to be written.
+    """Read expectation files; `may_be_missing`: a baseline to be written.
 
-    Raises: OneLineError: a file cannot be read; the text names file and line.
+    Raises: OneLineError: a file cannot be read or parsed; the text names file and line.
     """
     known: dict[str, str] = {}
     if baseline is not None and not (may_be_missing and not Path(baseline).exists()):
@@ -138,7 +138,7 @@ def read(
 
 
 def baseline_text(results: Iterable[Result], old: Mapping[str, str], comment: str) -> str:
-    """Return a baseline of these results; what was not run stays as it was."""
+    """Return a baseline of these results; cases that did not run keep their entries."""
     listed = dict(old)
     for result in results:
         listed.pop(result.name, None)
@@ -169,9 +169,9 @@ def _patterns(paths: Sequence[str]) -> list[re.Pattern[str]]:
 
 
 def resumed(folder: Path, run: dict[str, Any]) -> dict[str, Result]:
-    """Return what a run with the same settings has done in this folder, by the cases' names.
+    """Return an earlier run's results with the same settings in this folder, by case.
 
-    Raises: OneLineError: there is none, or of another kind.
+    Raises: OneLineError: there is none, or it has other settings.
     """
     try:
         before = json.loads((folder / _RUN).read_text("utf-8"))
@@ -188,7 +188,7 @@ def resumed(folder: Path, run: dict[str, Any]) -> dict[str, Result]:
             raise OneLineError(f"{folder} is of another run: {words}")
     done = {}
     for line in lines:
-        # A run that was killed may have left half a line.
+        # A killed run may have left a partial line.
         with contextlib.suppress(ValueError, TypeError):
             result = Result(**json.loads(line))
             done[result.name] = result
@@ -197,7 +197,7 @@ def resumed(folder: Path, run: dict[str, Any]) -> dict[str, Result]:
 
 @contextlib.contextmanager
 def writing(folder: Path, run: dict[str, Any]) -> Iterator[Callable[[Row], None]]:
-    """Give a function that writes a row to all files of a folder at once.
+    """Yield a function that writes a row immediately to all files of a folder.
 
     Raises: OneLineError: the folder cannot be written.
     """

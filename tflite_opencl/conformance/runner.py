@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Cases in worker processes: a crash or a hang costs the one case, and the rest goes on.
+"""Runs cases in worker processes: a crash or hang costs a single case.
 
-A worker's events become results, and so do its death and its silence.
+A worker's events, its death and its timeouts become results.
 """
 
 from __future__ import annotations
@@ -19,44 +19,44 @@ from tflite_opencl.conformance.results import CRASH, FAIL, FLAKE, PASS, SKIP, TI
 from tflite_opencl.conformance.subject import COMPILED_MODEL, LibraryError
 from tflite_opencl.console import interrupts
 
-_BATCH = 120  # cases a worker; PoCL takes 2 MB of memory for each program
-_IDLE_DEATHS = 3  # workers that end before a case; then no other is tried
+_BATCH = 120  # cases per worker; PoCL needs 2 MB of memory for each program
+_IDLE_DEATHS = 3  # workers that die before any case; then give up
 _STARTING_SECONDS = 120.0  # a driver's first build may take long
-_TOLD = ("delegate", "options", "device", "runtime", "tolerance", "alternatives")  # to a worker
-_KEPT_STDERR = 4000  # characters a case
+_TOLD = ("delegate", "options", "device", "runtime", "tolerance", "alternatives")  # for a worker
+_KEPT_STDERR = 4000  # characters per case
 
 
 class CannotRun(Exception):
-    """No worker can run anything: no device, no delegate; the text is one line."""
+    """No worker can run: no device, or no delegate; the text is one line."""
 
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """A case to run: by its name, or a model of a file."""
+    """A case to run: by name, or a model from a file."""
 
     name: str
     model: str | None = None
     inputs: str | None = None  # an .npz file
-    is_repeated: bool = True  # whether a failure is tried again
-    patience: float = 1.0  # times the time limit
+    is_repeated: bool = True  # whether to retry a failure
+    patience: float = 1.0  # factor of the time limit
 
 
 class _Stopped(Exception):
-    """Nobody wants the results any more."""
+    """The results are no longer needed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Workers:
-    """How workers are started."""
+    """How to start workers."""
 
     delegate: str
     options: dict[str, str]
     device: str | None
     runtime: str | None
     tolerance: int
-    timeout: float  # seconds a case, or each of its alternatives
+    timeout: float  # seconds per case, or per alternative
     on_ready: Callable[[str, str], None] = lambda device, runtime: None
-    alternatives: bool = False  # run each case once for each alternative of its nodes
+    alternatives: bool = False  # run each case once per alternative of its nodes
     command: Sequence[str] = field(
         default_factory=lambda: command_of("tflite_opencl.conformance.worker")
     )
@@ -68,9 +68,9 @@ class Workers:
         on_result: Callable[[Result], None],
         repeat: bool = True,
     ) -> None:
-        """Run all items, `jobs` workers at a time; results come in any order, one at a time.
+        """Run all items, `jobs` workers at a time; results arrive in any order, one at a time.
 
-        Raises: CannotRun: the delegate cannot be used at all. And what `on_result` raises.
+        Raises: CannotRun: the delegate is not usable at all. `on_result`'s errors.
         """
         stopped, lock = threading.Event(), threading.Lock()
         batches: queue.SimpleQueue[Sequence[Item]] = queue.SimpleQueue()
@@ -87,7 +87,7 @@ class Workers:
                         for result in self._batch(batch, stopped, repeat):
                             with lock:
                                 on_result(result)
-                    except Exception as error:  # also of `on_result`; raised below
+                    except Exception as error:  # including `on_result`'s; raised below
                         problems.append(error)
                         stopped.set()
 
@@ -97,7 +97,7 @@ class Workers:
         try:
             for thread in threads:
                 while thread.is_alive():
-                    thread.join(0.2)  # so that Ctrl-C is heard
+                    thread.join(0.2)  # a timeout, so that Ctrl-C is handled
                     interrupts.check()
         except KeyboardInterrupt:
             stopped.set()
@@ -110,7 +110,7 @@ class Workers:
     def _batch(
         self, batch: Sequence[Item], stopped: threading.Event, repeat: bool
     ) -> Iterator[Result]:
-        """Yield a result an item; what fails is repeated in the end, in a new worker."""
+        """Yield one result per item; failures are retried at the end, in a new worker."""
         failed: dict[Item, Result] = {}
         for item, result in self._results(batch, stopped):
             if result.result in (FAIL, CRASH, TIMEOUT):
@@ -136,12 +136,12 @@ class Workers:
     ) -> Mapping[Item, Result]:
         """Return a Skip for each failure that LiteRT's CompiledModel has without any delegate.
 
-        A process is asked that never had one. Only the same failure in the same words counts:
-        where the CPU alone fails in another way, the delegate may be wrong, too.
+        This runs in a process that never had one. Only the same failure and message counts:
+        if the CPU alone fails differently, the delegate may be wrong, too.
         """
         if not self.delegate.startswith(COMPILED_MODEL):
             return {}
-        # Of no node is an exception of this suite, which is nobody else's fault.
+        # Failures without a node are exceptions of this suite itself.
         asked = [item for item, each in failed.items() if each.result == FAIL and each.nodes]
         cpu = dataclasses.replace(
             self, delegate=COMPILED_MODEL, on_ready=lambda device, runtime: None
@@ -157,7 +157,7 @@ class Workers:
     def _results(
         self, items: Sequence[Item], stopped: threading.Event
     ) -> Iterator[tuple[Item, Result]]:
-        """Yield a result an item, in their order, from as many workers as it takes."""
+        """Yield one result per item, in order, using as many workers as needed."""
         done = idle_deaths = 0
         while done < len(items) and not stopped.is_set():
             before = done
@@ -169,9 +169,9 @@ class Workers:
                 raise CannotRun("worker processes end before their first case")
 
     def _worker(self, items: Sequence[Item], stopped: threading.Event) -> Iterator[Result]:
-        """Run items in one process; yield their results, in order, until it is done or gone.
+        """Run items in one process; yield their results, in order, until it is done or dies.
 
-        Raises: CannotRun: the worker cannot start, or says that it can run nothing.
+        Raises: CannotRun: the worker cannot start, or reports that it cannot run anything.
             LibraryError: the delegate cannot be loaded.
         """
 
@@ -199,7 +199,7 @@ class Workers:
 
 
 def _result(child: Child, item: Item, seconds: float) -> tuple[Result, bool]:
-    """Return what came of an item, and whether the worker outlived it."""
+    """Return an item's result, and whether the worker survived it."""
     begun, alternative, is_delegates = time.monotonic(), "", False
     child.send(name=item.name, model=item.model, inputs=item.inputs)
     try:
@@ -209,7 +209,7 @@ def _result(child: Child, item: Item, seconds: float) -> tuple[Result, bool]:
                     return Result(**result | {"stderr": _words(child.stderr())}), True
                 case {"alternative": name}:
                     alternative = name
-                case {"delegate": _}:  # from here on it is the delegate's fault
+                case {"delegate": _}:  # from here on the delegate is to blame
                     is_delegates = True
     except ChildDied as died:
         ended = died.exit
@@ -230,6 +230,6 @@ def _result(child: Child, item: Item, seconds: float) -> tuple[Result, bool]:
 
 
 def _words(stderr: str) -> str:
-    """Return what came on stderr since the case began, without TFLite's own notes."""
+    """Return stderr since the start of the case, without TFLite's own messages."""
     kept = [line for line in stderr.splitlines() if not line.startswith("INFO: ")]
     return "\n".join(kept)[-_KEPT_STDERR:]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which cases a run has: by name, by a fair sample, and the models of a folder."""
+"""Selects a run's cases: by name, by stratified sampling, and models in a folder."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from tflite_opencl.console.errors import OneLineError, UsageError
 from tflite_opencl.models.build import Case
 
 QUICK = 250
-# A folder's model, and one of a node in a folder of its model: the name of Mesa's tests of Teflon.
+# A folder's model, and a node of one: the naming scheme of Mesa's Teflon tests.
 _MODEL, _NODE = "model/whole/", "Models.Op/"
-_SPECIAL = re.compile("[,#]")  # of CSV and KTAP
-# A behaviour case runs a model many times, a whole model has many nodes.
+_SPECIAL = re.compile("[,#]")  # in CSV and KTAP
+# Behaviour cases run a model many times, and whole models have many nodes.
 _PATIENCE = 5.0
 
 
 def select(options: argparse.Namespace) -> list[Case]:
-    """Return the cases that the command line asks for.
+    """Return the cases selected by the command line.
 
-    Raises: UsageError: nothing is left to run. OneLineError: the models' folder cannot be read.
+    Raises: UsageError: no cases are left. OneLineError: the models' folder cannot be read.
     """
     cases = [case for case in all_cases() if options.heavy or not case.is_heavy]
     if options.models is not None:
@@ -52,7 +52,7 @@ def select(options: argparse.Namespace) -> list[Case]:
 
 
 def sample(cases: Sequence[Case], count: int, seed: int) -> list[Case]:
-    """Return a fair sample: ops take turns, and in an op its types."""
+    """Return a stratified sample: round robin over ops, and over types within an op."""
     rng = random.Random(seed)
     by_op: dict[str, dict[str, list[Case]]] = {}
     for case in cases:
@@ -68,9 +68,9 @@ def sample(cases: Sequence[Case], count: int, seed: int) -> list[Case]:
 
 
 def _models(folder: str) -> list[Case]:
-    """Return the cases of the .tflite files of a folder, and of the folders in it.
+    """Return the cases of the .tflite files in a folder and its sub-folders.
 
-    What a terminal, CSV, KTAP or UTF-8 would trip over is written as Python's escapes.
+    Characters unsafe for terminals, CSV, KTAP or UTF-8 are written as Python escapes.
     """
     try:
         inside = sorted(Path(folder).iterdir())
@@ -92,7 +92,7 @@ def _models(folder: str) -> list[Case]:
 
 
 def item_of(case: Case) -> Item:
-    """Return what a worker is told of a case."""
+    """Return a case's item for a worker."""
     is_long = case.model is not None or case.check != "values" or case.is_heavy
     return Item(
         case.name,

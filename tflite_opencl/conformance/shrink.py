@@ -25,12 +25,12 @@ class Candidate:
 
     @property
     def size(self) -> int:
-        """Elements of all tensors: less is simpler."""
+        """Total tensor elements: fewer is simpler."""
         return sum(int(np.prod(tensor.shape)) for tensor in self.graph.tensors)
 
 
 def smaller(found: Candidate, runtime: Runtime) -> Iterator[Candidate]:
-    """Yield the same model with one axis shorter, and those axes that must be as long."""
+    """Yield the model with one axis shorter, together with axes that must have the same length."""
     for group in _groups(found.graph):
         tensor, axis = next(iter(group.items()))
         size = tensor.shape[axis]
@@ -43,7 +43,7 @@ def smaller(found: Candidate, runtime: Runtime) -> Iterator[Candidate]:
 def _groups(whole: Graph) -> Iterator[dict[Tensor, int]]:
     """Yield axes of equal length, as tensor -> axis: each alone, and all together.
 
-    Of a single node also each two. TFLite refuses what cannot be, such as weights without the bias.
+    For a single node also each pair. TFLite rejects invalid ones, such as weights without the bias.
     """
     is_node = len(whole.nodes) == 1
     constants = filter(_has_values, whole.tensors) if is_node else ()
@@ -60,7 +60,7 @@ def _groups(whole: Graph) -> Iterator[dict[Tensor, int]]:
 def _cut(
     found: Candidate, group: dict[Tensor, int], size: int, runtime: Runtime
 ) -> Candidate | None:
-    """Return the candidate with these axes shorter, None where TFLite does not take it."""
+    """Return the candidate with these axes shorter, or None if TFLite rejects it."""
 
     def short(values: Array, axis: int) -> Array:
         index = [slice(None)] * values.ndim
@@ -81,7 +81,7 @@ def _cut(
         made = allocated(runtime, write_model(rough), "builtin")
     except (RuntimeError, ValueError):
         return None
-    # The computed tensors get the shapes that TFLite computes.
+    # Computed tensors get the shapes that TFLite infers.
     shapes = {each["index"]: tuple(map(int, each["shape"])) for each in made.get_tensor_details()}
     computed = {t for node in rough.nodes for t in node.outputs}
     changed = {t: replace(t, shape=shapes.get(t.index, t.shape)) for t in computed}
@@ -96,7 +96,7 @@ def _cut(
 
 
 def simpler(found: Candidate, runtime: Runtime) -> Iterator[Candidate]:
-    """Yield the same model with more of its values at their zero points."""
+    """Yield the model with more of its values at their zero points."""
     for position, (tensor, values) in enumerate(zip(found.graph.inputs, found.inputs, strict=True)):
         for simpler in _zeroed(values, _zero(tensor)):
             inputs = list(found.inputs)
@@ -110,7 +110,7 @@ def simpler(found: Candidate, runtime: Runtime) -> Iterator[Candidate]:
 
 
 def _has_values(tensor: Tensor) -> bool:
-    """Whether a tensor is a constant of values: of axes and sizes, integers, it is none."""
+    """Whether a tensor is a constant of values, rather than of axes or sizes."""
     is_data = tensor.quantization is not None or tensor.dtype.startswith("float")
     return tensor.data is not None and is_data
 
@@ -132,7 +132,7 @@ def _zero(tensor: Tensor) -> int:
 
 
 def cost(candidate: Candidate) -> tuple[int, int]:
-    """Return what to make small: elements, then values that are not at their zero points."""
+    """Return the cost to minimise: elements, then values that differ from their zero points."""
     values = zip(candidate.graph.inputs, candidate.inputs, strict=True)
     constants = ((t, t.data) for t in candidate.graph.tensors if t.data is not None)
     pairs = chain(values, constants)

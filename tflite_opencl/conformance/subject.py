@@ -19,8 +19,8 @@ from tflite_opencl.interpreters.runtime import Runtime
 from tflite_opencl.models.build import graph, node, tensor
 
 OPENCL, XNNPACK, PYTHON = "opencl", "xnnpack", "python:"
-COMPILED_MODEL = "compiledmodel:"  # and a folder; none: no delegate, the CPU alone
-# The options that are texts, as the command line gives them; the device has a flag of its own.
+COMPILED_MODEL = "compiledmodel:"  # followed by a folder; "": no delegate, only the CPU
+# Options with text values on the command line; the device has a flag of its own.
 OPENCL_OPTIONS = sorted(
     each.name
     for each in fields(Options)
@@ -29,7 +29,7 @@ OPENCL_OPTIONS = sorted(
 
 
 class LibraryError(OneLineError):
-    """The delegate that a user names cannot be loaded; the text is one line that says why."""
+    """The specified delegate cannot be loaded; the text is one line that says why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +37,8 @@ class Opened:
     """An allocated interpreter with the delegate applied."""
 
     interpreter: Any
-    delegate: Any  # kept as long as the interpreter; None for XNNPACK
-    is_of_cpu: bool = False  # there is no delegate, and the runtime's CPU stands in its place
+    delegate: Any  # must outlive the interpreter; None for XNNPACK
+    is_of_cpu: bool = False  # no delegate: the runtime's CPU replaces it
 
     def taken(self, graph: Graph) -> set[int]:
         """Return the nodes of the file that the delegate runs."""
@@ -49,36 +49,36 @@ class Opened:
         return taken_nodes(self.interpreter, graph)
 
     def reasons(self) -> list[str]:
-        """Return why nodes stayed on the CPU, where the delegate says."""
+        """Return why nodes stayed on the CPU, if the delegate reports it."""
         verdicts = map(Verdict._make, getattr(self.delegate, "verdicts", ()))
         return [f"{each.op}: {each.reason}" for each in verdicts if not each.is_taken]
 
     def alternatives(self) -> list[NodeAlternatives]:
-        """Return the alternatives of the nodes that the delegate runs, where it tells them."""
+        """Return the alternatives of the delegated nodes, if the delegate reports them."""
         return list(getattr(self.delegate, "alternatives", ()))
 
 
 def failure_of(delegate: Any) -> str:
-    """Return what a delegate says of its last failure, "" if nothing."""
+    """Return a delegate's message about its last failure, "" if none."""
     return str(getattr(delegate, "failure", "") or "")
 
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """How to make the delegate under test."""
+    """How to create the delegate under test."""
 
     spec: (
         str  # "opencl", "xnnpack", a library's path, "python:MODULE:CALLABLE", "compiledmodel:DIR"
     )
-    options: dict[str, Any]  # texts, as the command line gives them; opencl takes any
+    options: dict[str, Any]  # text values, as on the command line; opencl accepts any
     device: str | None
     runtime: Runtime
-    own_context: bool = False  # opencl's: share no context with the others of this process
+    own_context: bool = False  # opencl's: do not share the context within this process
 
     def open(self, graph: Graph, model: bytes | str, cpu_kernels: str) -> Opened:
-        """Return an interpreter with the delegate; what it leaves runs on `cpu_kernels`.
+        """Return an interpreter with the delegate; remaining nodes run on `cpu_kernels`.
 
-        Raises: RuntimeError, ValueError: TFLite or the delegate refuses.
+        Raises: RuntimeError, ValueError: TFLite or the delegate fails.
         """
         if self.folder is not None:
             options = self.opencl_options()
@@ -94,18 +94,18 @@ class Subject:
             raise RuntimeError("; ".join(filter(None, [failure_of(delegate), words]))) from error
 
     def hold(self) -> Any:
-        """Return what keeps opencl's device open: the context goes with the last that uses it."""
+        """Return an object that keeps opencl's context alive, or it ends with its last user."""
         if self.spec != OPENCL and not self.folder:
             return None
         try:
             return OpenCLDelegate(_small(), options=Options(**self.opencl_options()))
         except (DelegateError, ValueError, OSError):
-            return None  # each case will tell
+            return None  # each case will report it
 
     def describe(self) -> str:
-        """Return the name of the device or library, after trying whether it can be used.
+        """Return the name of the device or library, after checking that it is usable.
 
-        Raises: OneLineError: it cannot.
+        Raises: OneLineError: it is not.
         """
         if self.spec == XNNPACK:
             return f"XNNPACK of {self.runtime.text}"
@@ -129,19 +129,19 @@ class Subject:
 
     def opencl_options(self) -> dict[str, Any]:
         """Return the options of our own delegate."""
-        # Without measuring a run is the same each time; partitions are taken however small.
+        # Without tuning, runs are reproducible; small partitions are delegated, too.
         usual: dict[str, Any] = {
             "device": self.device,
             "tune": "off",
             "min_nodes_per_partition": 1,
             "own_context": self.own_context,
-            "in_child_first": False,  # a worker may die
+            "in_child_first": False,  # the worker itself may crash
         }
         return usual | self.options
 
     @property
     def folder(self) -> str | None:
-        """The folder of the accelerator of "compiledmodel:DIR"; None: it is no such delegate."""
+        """The accelerator's folder in "compiledmodel:DIR"; None: another kind of delegate."""
         is_compiled = self.spec.startswith(COMPILED_MODEL)
         return self.spec.removeprefix(COMPILED_MODEL) if is_compiled else None
 
@@ -161,5 +161,5 @@ def _small() -> bytes:
 
 
 def unsupported_ops(graph: Graph, taken: Sequence[int] | set[int]) -> list[str]:
-    """Return the ops that a delegate left, each once."""
+    """Return the distinct ops that a delegate left."""
     return list(dict.fromkeys(step.op for step in graph.nodes if step.index not in taken))

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A child process that runs cases: what to run them with is its first request, then each is one.
+"""A child process that runs cases: the first request configures it, each further one is a case.
 
-Events of a case: delegate (from here on it is the delegate's fault), alternative (its name; what
-follows is of it), result.
+Events of a case: delegate (from here on the delegate is to blame), alternative (its name; the
+following events belong to it), result.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _WIDEST = 16  # bytes of an element
 
 
 def main(worker: type[Worker] | None = None) -> int:
-    """Run the cases that are asked for; `worker`: what runs a case, if another."""
+    """Serve case requests; `worker`: a replacement for Worker."""
     with serving() as parent:
         requests = parent.messages()
         request = next(requests)
@@ -49,7 +49,7 @@ def main(worker: type[Worker] | None = None) -> int:
             parent.send(fatal=one_line(error), is_library=isinstance(error, LibraryError))
             return 0
         known = _known({*request["names"]})
-        gc.freeze()  # what is there now stays: collecting after each case then takes no time
+        gc.freeze()  # exclude permanent objects: makes the collection after each case cheap
         parent.send(device=device, runtime=subject.runtime.text)
         made = (worker or Worker)(parent, subject, request)
         for item in requests:
@@ -58,19 +58,19 @@ def main(worker: type[Worker] | None = None) -> int:
 
 
 class Worker:
-    """Runs cases and tells their events."""
+    """Runs cases and reports their events."""
 
     def __init__(self, parent: Channel, subject: Subject, request: dict[str, Any]) -> None:
         self._say, self._subject, self._request = parent.send, subject, request
         self._held: Any = None
 
     def run(self, item: dict[str, Any], case: Case | None) -> None:
-        """Run a case, or the model of a file."""
+        """Run a case, or a model from a file."""
         begun = time.monotonic()
         try:
             graph, model = self.model(item, case)
         except (DelegateError, ValueError, OSError) as error:
-            # A file may be no model; a case of this suite always is one.
+            # A file may not be a model; this suite's cases always are.
             result = Result(FAIL if case else SKIP, f"no model: {one_line(error)}")
         else:
             told = self._alternative if self._request["alternatives"] else None
@@ -78,7 +78,7 @@ class Worker:
             args = self._subject, graph, model, tolerance, _inputs(item), self._begin, told
             try:
                 result = self.check(case.check if case else "values", Job(*args))
-            except Exception as error:  # a fault of this suite or of the delegate's Python
+            except Exception as error:  # an error in this suite or in the delegate's Python code
                 result = Result(FAIL, f"{type(error).__name__}: {one_line(error)}")
             gc.collect()
         took = round(time.monotonic() - begun, 4)
@@ -86,7 +86,7 @@ class Worker:
         self._say(result=dataclasses.asdict(result))
 
     def model(self, item: dict[str, Any], case: Case | None) -> tuple[Graph, bytes | str]:
-        """Return what to run; raises DelegateError, ValueError or OSError: there is none."""
+        """Return the model to run; raises DelegateError, ValueError or OSError: there is none."""
         if case is not None:
             graph = case.make()
             return graph, write_model(graph)
@@ -97,30 +97,30 @@ class Worker:
         return graph, path
 
     def check(self, name: str, job: Job) -> Result:
-        """Return what came of a case; only what ends the process escapes."""
+        """Return the result of a case; only a crash escapes."""
         return run_check(name, job)
 
     def _alternative(self, name: str) -> None:
         self._say(alternative=name)
 
     def _begin(self) -> None:
-        """Say that the delegate runs from here on, and open its device for this process's life."""
+        """Announce the use of the delegate, and keep its device open until the process ends."""
         self._say(delegate=True)
         if self._held is None:
             self._held = self._subject.hold()
 
 
 def _require_arrays(graph: Graph) -> None:
-    """Raise ValueError where no array has a tensor's shape, be it without elements."""
+    """Raise ValueError for a shape that numpy cannot represent, even if it has no elements."""
     for tensor in graph.tensors:
-        # numpy counts so, too: a size of 0 makes the others no smaller.
+        # as numpy does: a size of 0 does not make the others valid
         if math.prod(max(1, size) for size in tensor.shape) > sys.maxsize // _WIDEST:
             shown = tensor.name or tensor.index
             raise ValueError(f"tensor {shown} is {sizes(tensor.shape)}: no array is so large")
 
 
 def _known(names: set[str]) -> dict[str, Case]:
-    """Return the cases of these names that there are; nothing is listed after the last of them."""
+    """Return the existing cases with these names; stops listing after the last one."""
     found = (case for case in all_cases() if case.name in names)
     return {case.name: case for case in itertools.islice(found, len(names))}
 

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How a command begins, waits, writes, fails and ends."""
+"""Console infrastructure: start-up, progress bars, output files, errors, exit codes."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Progress bars on stderr, on a terminal alone; text that is written meanwhile goes above them."""
+"""Progress bars on stderr, on terminals only; other output is printed above them."""
 
 from __future__ import annotations
 
@@ -29,28 +29,28 @@ from rich.text import Text
 from delegate.inspect import Progress as StartProgress
 from delegate.inspect import Watch, watched
 
-_PATIENCE_S = 0.5  # what is over sooner needs no bar
-_PER_SECOND = 4  # redraws: they take time from what is measured
+_PATIENCE_S = 0.5  # shorter operations get no bar
+_PER_SECOND = 4  # redraws, which take time from what is measured
 _PHASES = {
     "device": "testing the device",
     "build": "building kernels",
     "tune": "measuring kernels",
     "upload": "filling the device's memory",
 }
-_WORDS = TextColumn("{task.description}", markup=False)  # a file's name may have brackets
-_above: list[str] = []  # text that stands above the bars
-_open: list[Progress] = []  # bars that are there, shown or not yet
+_WORDS = TextColumn("{task.description}", markup=False)  # file names may contain brackets
+_above: list[str] = []  # text displayed above the bars
+_open: list[Progress] = []  # active bars, displayed or not yet
 _is_quiet = False
 
 
 def be_quiet(is_quiet: bool) -> None:
-    """Show no bar from now on, or each one again: what --quiet asks for."""
+    """Disable bars, or enable them again: implements --quiet."""
     global _is_quiet
     _is_quiet = is_quiet
 
 
 def print_above(text: str) -> bool:
-    """Write text above the bar that is shown; False: there is none, and nothing is written."""
+    """Print text above the displayed bar; False: there is none, and nothing is printed."""
     bar = next((bar for bar in reversed(_open) if bar.live.is_started), None)
     if bar is not None:
         bar.console.print(Text(text), soft_wrap=True)
@@ -59,9 +59,9 @@ def print_above(text: str) -> bool:
 
 @contextlib.contextmanager
 def steps(what: str, count: Callable[[], int]) -> Iterator[Callable[[], None]]:
-    """Give a function to call after each step; on a terminal it moves a bar.
+    """Yield a function to call after each step, which advances a bar on a terminal.
 
-    `count`: how many steps there will be; asked only for a bar.
+    `count`: returns the number of steps; called only if there is a bar.
     """
     if not _can_move():
         yield lambda: None
@@ -73,7 +73,7 @@ def steps(what: str, count: Callable[[], int]) -> Iterator[Callable[[], None]]:
 
 
 def parts() -> AbstractContextManager[Callable[[float | None, str], None]]:
-    """Give a function to tell which part is done, 0 to 1, and what comes now; as `_told`."""
+    """Yield a function that reports the completed fraction, 0 to 1, and the next step."""
     words = TextColumn(
         "{task.description}", markup=False, table_column=Column(no_wrap=True, ratio=1)
     )
@@ -83,16 +83,16 @@ def parts() -> AbstractContextManager[Callable[[float | None, str], None]]:
 
 @contextlib.contextmanager
 def progress(what: str) -> Iterator[Callable[[int, int], None]]:
-    """Give a function to tell how much is done, and of how much; 0: nobody knows; as `parts`."""
+    """Yield a function that reports the completed and total amount; 0: unknown; as `parts`."""
     with parts() as tell:
         yield lambda done, total: tell(done / total if total else 0.0, what)
 
 
 @contextlib.contextmanager
 def waiting(what: str) -> Iterator[Callable[[str], None]]:
-    """Say what is done inside, and for how long, where nothing tells how much of it is left.
+    """Display the current activity and its duration, for progress that cannot be measured.
 
-    It is shown as `_told` says. Gives a function to say something else.
+    Displayed as described in `_told`. Yields a function that changes the text.
     """
     with _told(SpinnerColumn(), _WORDS, TimeElapsedColumn()) as tell:
         tell(None, what)
@@ -101,9 +101,9 @@ def waiting(what: str) -> Iterator[Callable[[str], None]]:
 
 @contextlib.contextmanager
 def start(name: str = "") -> Iterator[Watch]:
-    """Show how far the starts of delegates and models inside are; `name`: of what is started.
+    """Display the start-up progress of delegates and models; `name`: of what is started.
 
-    Gives what tells the time of each phase.
+    Yields a Watch, which records the time of each phase.
     """
     before = f"{name}: " if name else ""
 
@@ -119,10 +119,10 @@ def start(name: str = "") -> Iterator[Watch]:
 def _told(
     *columns: ProgressColumn, total: float | None = None, expand: bool = False
 ) -> Iterator[Callable[[float | None, str], None]]:
-    """Give a function to tell which part is done, None: nobody knows; and what comes now.
+    """Yield a function that reports the completed fraction, None: unknown; and the next step.
 
-    On a terminal it moves a bar, which is shown if all takes longer than a moment. Inside of
-    another bar it changes the words of that one.
+    On a terminal it advances a bar, displayed after a short delay. Inside another bar it
+    changes that bar's text.
     """
     if not _can_move():
         yield lambda part, what: None
@@ -143,7 +143,7 @@ def _told(
 
 @contextlib.contextmanager
 def _bar(*columns: ProgressColumn, patience_s: float, expand: bool = False) -> Iterator[Progress]:
-    """Give a bar that is shown if what is inside takes longer; it is gone in the end."""
+    """Yield a bar that is displayed after a delay and removed at the end."""
     console = Console(stderr=True)
     bar = _Bar(
         *columns, console=console, transient=True, refresh_per_second=_PER_SECOND, expand=expand
@@ -166,13 +166,13 @@ def _bar(*columns: ProgressColumn, patience_s: float, expand: bool = False) -> I
 
 
 def _can_move() -> bool:
-    """Whether bars are wanted, and stderr is a terminal on which one can be drawn anew."""
+    """Whether bars are enabled, and stderr is a terminal that can redraw them."""
     return not _is_quiet and sys.stderr.isatty() and not Console(stderr=True).is_dumb_terminal
 
 
 @contextlib.contextmanager
 def below(text: str) -> Iterator[None]:
-    """Let the bars inside stand below a text, which goes with them."""
+    """Display the bars inside below a text, which is removed with them."""
     _above.append(text)
     try:
         yield

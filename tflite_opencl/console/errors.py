@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Errors that a command shows as one line, without a traceback; and files that it writes."""
+"""Errors that a command reports on one line, without a traceback; and its output files."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _FULL = errno.ENOSPC, errno.EDQUOT
 
 
 class OneLineError(Exception):
-    """Something the user can act on; the text is one line that says what.
+    """An error that the user can act on, described on one line.
 
     Attributes:
         code: the exit code of a command that it ends.
@@ -25,13 +25,13 @@ class OneLineError(Exception):
 
 
 class UsageError(OneLineError):
-    """The command line is wrong, or names what does not exist."""
+    """The command line is invalid, or names something that does not exist."""
 
     code = USAGE
 
 
 class RunError(OneLineError):
-    """The run cannot go on; the text is a line, at that log level."""
+    """The run cannot continue; the text is one line, logged at that level."""
 
     def __init__(self, text: str, level: int = logging.ERROR) -> None:
         super().__init__(text)
@@ -39,11 +39,11 @@ class RunError(OneLineError):
 
 
 class DelegateFailed(OneLineError):
-    """The delegate's path failed and the CPU can take over; the text is one line that says why."""
+    """The delegate failed and the CPU can take over; the text is one line that says why."""
 
 
 class CommandError(OneLineError):
-    """What was asked for cannot be done; with NOT_SO the text is the answer, and goes to stdout."""
+    """The request cannot be fulfilled; with NOT_SO the text is the result, and goes to stdout."""
 
     def __init__(self, text: str, code: int = ERROR) -> None:
         super().__init__(text)
@@ -65,7 +65,7 @@ def reason_of(error: BaseException) -> str:
 
 def code_of(error: Exception) -> int:
     """Return the exit code of a command that this error ends."""
-    # Here, because start.py needs this file before Ctrl-C is heard, and the delegate takes long.
+    # Here, because start.py imports this file before it handles Ctrl-C, and delegate is slow.
     from delegate import DelegateError, NoDeviceError, ProfileError, SignatureError
 
     if isinstance(error, OneLineError):
@@ -78,16 +78,16 @@ def code_of(error: Exception) -> int:
 
 
 def full_disk(error: BaseException) -> str:
-    """Return what is said of a disk that is full, of a temporary file, too; "": it is not that."""
+    """Return the message for a full disk, including the temporary folder's; "": another error."""
     if not (isinstance(error, OSError) and error.errno in _FULL):
         return ""
     return f"cannot write {error.filename or 'a temporary file'}: {error.strerror}"
 
 
 def require_writable(path: str | None) -> None:
-    """Check a file before the work whose result it is to hold; None: no file is asked for.
+    """Check an output file before the work starts; None: no file is requested.
 
-    Raises: CommandError: it cannot be written, as far as that can be told before.
+    Raises: CommandError: it cannot be written, as far as can be checked.
     """
     if path is not None and (obstacle := file_obstacle(path)):
         raise CommandError(f"cannot write {path}: {obstacle}")
@@ -99,7 +99,7 @@ def cannot_read(path: str | os.PathLike[str], error: OSError) -> CommandError:
 
 
 def make_folder(path: Path) -> None:
-    """Make a folder, and those that it is in. Raises: CommandError: it cannot be made."""
+    """Create a folder and its parents. Raises: CommandError: it cannot be created."""
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -107,7 +107,7 @@ def make_folder(path: Path) -> None:
 
 
 def write(path: str, content: str | bytes) -> None:
-    """Write a file, so that a reader sees the old one or the whole new one.
+    """Write a file atomically: a reader sees the old content or the new.
 
     Raises: CommandError: it cannot be written.
     """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The exit codes of all commands; docs/reliability.md says more of each."""
+"""The exit codes of all commands, described in docs/reliability.md."""
 
 SUCCESS, NOT_SO, NO_DEVICE, LOST = 0, 1, 2, 3
 USAGE, BUG = 64, 70  # as in sysexits.h
@@ -20,5 +20,5 @@ EXIT_CODES = {
 
 
 def codes_text(*codes: int) -> str:
-    """Return what a command's help says of the codes that it ends with."""
+    """Return the help text about these exit codes."""
     return f"Exit codes: {'; '.join(f'{code}: {EXIT_CODES[code]}' for code in codes)}."

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files that are written whole or not at all, and why one cannot be written.
+"""Output files that are replaced atomically, and checks whether they can be written.
 
-What a command reads is not written: `keep` is told of it.
+Input files, registered with `keep`, are never overwritten.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from typing import IO, Any
 
 _DENIED = "permission denied"
 _INPUT = "it is an input of this command"
-_kept_files: set[tuple[int, int]] = set()  # device and inode, which all links of a file share
+_kept_files: set[tuple[int, int]] = set()  # device and inode, the same for all links to a file
 _kept_folders: list[Path] = []
-_ERRORS = "backslashreplace"  # a name of a file may be no UTF-8
+_ERRORS = "backslashreplace"  # file names may not be valid UTF-8
 
 
 def keep(names: Iterable[str]) -> None:
-    """Have these files, and the models and pictures in these folders, not be written from now on.
+    """Protect these files, and the models and pictures in these folders, from being overwritten.
 
-    Nor is a file that stdin is. What was named before may be written again. Names of what is not
-    there are passed over.
+    So is the file that stdin reads. Files protected before may be written again. Missing files
+    are ignored.
     """
     _kept_files.clear()
     _kept_folders.clear()
@@ -39,7 +39,7 @@ def keep(names: Iterable[str]) -> None:
 
 
 def _is_kept(target: Path) -> bool:
-    """Whether a file, which is no link, is an input by any of its names."""
+    """Whether a file, not a link, is an input under any of its names."""
     try:
         status = target.stat()
     except OSError:
@@ -51,7 +51,7 @@ def _is_kept(target: Path) -> bool:
 
 
 def _is_input_name(name: str) -> bool:
-    # Here, because this file is imported before Ctrl-C is heard.
+    # Here, because this file is imported before Ctrl-C is handled.
     import mimetypes
 
     is_picture = (mimetypes.guess_type(name)[0] or "").startswith("image/")
@@ -59,7 +59,7 @@ def _is_input_name(name: str) -> bool:
 
 
 def file_obstacle(path: str) -> str | None:
-    """Return why a file cannot be written there, as far as it can be told before; else None."""
+    """Return why a file cannot be written there, as far as can be checked; else None."""
     target = Path(os.path.realpath(path))
     try:
         if target.is_dir():
@@ -75,7 +75,7 @@ def file_obstacle(path: str) -> str | None:
 
 
 def write_file(path: str, content: str | bytes) -> None:
-    """Write text as UTF-8, or bytes: a reader sees the old file or the whole new one.
+    """Write text as UTF-8, or bytes, atomically: a reader sees the old file or the new one.
 
     Raises: OSError: it cannot be written.
     """
@@ -86,13 +86,13 @@ def write_file(path: str, content: str | bytes) -> None:
 
 @contextlib.contextmanager
 def replaced_file(path: str, mode: str = "w") -> Iterator[IO[Any]]:
-    """Give a file to write: a reader sees the old one or the whole new one; text is UTF-8.
+    """Yield a file that replaces an old one atomically when closed; text is UTF-8.
 
     Raises: OSError: it cannot be written.
     """
     target = Path(os.path.realpath(path))
     encoding, errors = (None, None) if "b" in mode else ("utf-8", _ERRORS)
-    if target.exists() and not target.is_file():  # /dev/null or a pipe must stay what it is
+    if target.exists() and not target.is_file():  # /dev/null or a pipe must not be replaced
         with target.open(mode, encoding=encoding, errors=errors) as file:
             yield file
         return
@@ -110,7 +110,7 @@ def replaced_file(path: str, mode: str = "w") -> Iterator[IO[Any]]:
 
 
 def folder_obstacle(path: str) -> str | None:
-    """Return why files cannot be written into this folder, which may be new; else None."""
+    """Return why files cannot be written to this folder, which may not exist yet; else None."""
     there = wanted = Path(os.path.realpath(path))
     try:
         while not there.exists():

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ctrl-C, remembered: not all code passes on the KeyboardInterrupt that Python raises in it.
+"""Remembers Ctrl-C, because KeyboardInterrupt does not propagate through all code.
 
-A callback of C code that catches it gives the C code an error. Python drops it where it comes
-before the callback's first line, in a finaliser, or in a weak reference's callback. It waits for
-the end of a blocking call that it comes just before.
+A callback from C turns it into an error of the C code. Python drops it if it arrives before the
+callback's first line, in a finaliser, or in a weak reference's callback. If it arrives just
+before a blocking call, it is raised only after the call.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ _is_held = False
 
 @contextlib.contextmanager
 def remembered() -> Iterator[None]:
-    """Raise KeyboardInterrupt at Ctrl-C, as Python does, and remember it for `check`.
+    """Raise KeyboardInterrupt on Ctrl-C, as Python does, and remember it for `check`.
 
-    A shell that starts a command in the background lets it ignore Ctrl-C: here it does not.
+    A shell starts background commands with SIGINT ignored; this handles it even there.
     """
 
     def interrupt(number: int, frame: FrameType | None) -> None:
@@ -36,7 +36,7 @@ def remembered() -> Iterator[None]:
             raise KeyboardInterrupt
 
     def dropped(exception: UnraisableHookArgs) -> None:
-        # `check` raises a dropped KeyboardInterrupt again: no "Exception ignored" is to be printed.
+        # `check` raises a dropped KeyboardInterrupt again: suppress "Exception ignored".
         if not isinstance(exception.exc_value, KeyboardInterrupt):
             hook(exception)
 
@@ -57,28 +57,28 @@ def was_pressed() -> bool:
 
 
 def check() -> None:
-    """Raise KeyboardInterrupt if Ctrl-C was pressed: to be called after each call of TFLite."""
+    """Raise KeyboardInterrupt if Ctrl-C was pressed: call it after each call into TFLite."""
     if _was_pressed:
         raise KeyboardInterrupt
 
 
 @contextlib.contextmanager
 def ending_here() -> Iterator[None]:
-    """Let Ctrl-C end what is inside and nothing else; it was not pressed before."""
+    """Let Ctrl-C end only the code inside; it was not pressed before."""
     global _was_pressed
     try:
         yield
     except KeyboardInterrupt:
         pass
     except Exception:
-        if not _was_pressed:  # else it is what Ctrl-C broke off
+        if not _was_pressed:  # otherwise a consequence of Ctrl-C
             raise
     _was_pressed = False
 
 
 @contextlib.contextmanager
 def held() -> Iterator[None]:
-    """Do what is inside as a whole: the first Ctrl-C is only remembered, a second one is raised."""
+    """Defer the first Ctrl-C until after the code inside; a second one is raised immediately."""
     global _is_held
     _is_held = True
     try:

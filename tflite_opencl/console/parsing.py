@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What parsers raise on hostile bytes: whatever reads a foreign file's text or archive catches it.
+"""The exceptions of parsers on malformed input, to be caught by readers of untrusted files.
 
-Not in errors.py, which is imported before Ctrl-C is heard.
+Not in errors.py, which is imported before Ctrl-C is handled.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ import lzma
 import zipfile
 import zlib
 
-# Of Python's own parsers of JSON, literals, CSV and zip archives, and of what is packed in them;
-# and where a value that they give is not what it should be.
+# Of Python's parsers of JSON, literals, CSV and zip archives, of decompressors,
+# and of values with an unexpected type.
 PARSING: tuple[type[Exception], ...] = (
     *(ArithmeticError, AttributeError, EOFError, LookupError, MemoryError, OSError, RuntimeError),
     *(SyntaxError, TypeError, ValueError),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Frozen records back from the JSON that dataclasses.asdict made of them."""
+"""Restores frozen dataclasses from the JSON of dataclasses.asdict."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from typing import Any
 
 
 def from_json(kind: Any, found: Any) -> Any:
-    """Return a value of an annotation: a record, or what its fields hold.
+    """Return a value of an annotated type: a dataclass, or a type of its fields.
 
-    Lists become tuples where the annotation says so. A field with a default may be missing.
+    Lists become tuples if the annotation is a tuple. A field with a default may be missing.
     Raises: TypeError: the value is of another type, or a field is missing or unknown.
     """
     made, of = typing.get_origin(kind) or kind, typing.get_args(kind)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How each command begins and ends: Ctrl-C from the first moment on, and streams of any kind.
+"""Start-up and exit of every command: handles Ctrl-C from the start, and any kind of streams.
 
-stdin, stdout and stderr may be closed, full, or read by nobody. This file imports little, because
-Ctrl-C is heard only from here on.
+stdin, stdout and stderr may be closed, full, or have no reader. This module imports little,
+because Ctrl-C is handled only from here on.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tflite_opencl.console.exit_codes import BUG, ERROR, INTERRUPTED, SUCCESS, U
 def start(module: str, arguments: Sequence[str] | None = None) -> int:
     """Import a command's module, run its `main` with the arguments, and return the exit code."""
     open_all()
-    # Importing takes up to a second, so it is part of what Ctrl-C can end.
+    # Importing takes up to a second, so Ctrl-C must be able to end it.
     code = run(lambda: importlib.import_module(module).main(arguments))
     # From here on Python only cleans up.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
@@ -33,10 +33,10 @@ def start(module: str, arguments: Sequence[str] | None = None) -> int:
 
 
 def run(main: Callable[[], int]) -> int:
-    """Return the exit code of a command's `main`, or how it was ended.
+    """Return the exit code of a command's `main`, or of how it ended.
 
-    130: Ctrl-C. 255: stdout or stderr takes no text, or a disk is full, and one line says so. A
-    reader that has gone is no error.
+    130: Ctrl-C. 255: stdout or stderr cannot be written, or a disk is full, with a one-line
+    message. A closed pipe is not an error.
     """
     with interrupts.remembered():
         try:
@@ -50,7 +50,7 @@ def run(main: Callable[[], int]) -> int:
                 sys.stderr.write(f"ERROR: {error}\n")
             return ERROR
         except Exception as error:
-            if interrupts.was_pressed():  # what Ctrl-C broke off may fail in its own way
+            if interrupts.was_pressed():  # code interrupted by Ctrl-C may raise errors of its own
                 return INTERRUPTED
             if line := full_disk(error):
                 with contextlib.suppress(OutputError):
@@ -65,31 +65,31 @@ def _code(main: Callable[[], int]) -> int:
     try:
         try:
             code = main()
-        except SystemExit as end:  # argparse's, of --help or a wrong command line
+        except SystemExit as end:  # argparse's, after --help or an invalid command line
             code = USAGE if end.code else SUCCESS
         flush()
-    except BrokenPipeError:  # `| head` has seen enough
+    except BrokenPipeError:  # closed by a reader such as `| head`
         lead_nowhere(sys.stdout)
     return code
 
 
-_ERRORS = "backslashreplace"  # characters that the locale has not, as in names and tables
+_ERRORS = "backslashreplace"  # for characters that the locale lacks
 
 
 class OutputError(OneLineError):
-    """stdout or stderr takes no text: the disk is full, or the like."""
+    """stdout or stderr cannot be written, for example because the disk is full."""
 
     def __init__(self, name: str, error: OSError) -> None:
         super().__init__(f"cannot write {name}: {error.strerror or error}")
 
 
 def open_all() -> None:
-    """Open what is closed as /dev/null, and let `OutputError` tell where a stream takes no text."""
+    """Open closed streams as /dev/null, and let `OutputError` report unwritable ones."""
     for number in range(3):
         try:
             os.fstat(number)
         except OSError:
-            # The lowest free number is taken: this one. Else the next file would be the stream.
+            # open takes the lowest free descriptor: this one, before another file can.
             os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
     if sys.stdin is None:
         sys.stdin = os.fdopen(0, closefd=False)
@@ -98,10 +98,10 @@ def open_all() -> None:
 
 
 def flush() -> None:
-    """Write what waits in stdout and stderr.
+    """Flush stdout and stderr.
 
-    Raises: OutputError: it, or an earlier text, could not be written. BrokenPipeError: nobody reads
-        any more.
+    Raises: OutputError: this or an earlier write failed. BrokenPipeError: the reader has closed
+        the pipe.
     """
     for stream in (sys.stdout, sys.stderr):
         stream.flush()
@@ -111,9 +111,9 @@ def flush() -> None:
 
 
 def lead_nowhere(stream: TextIO | io.FileIO) -> None:
-    """Let the stream be /dev/null from now on, what waits in it included.
+    """Redirect the stream to /dev/null, including its buffered output.
 
-    Python would else complain of it at its end.
+    Otherwise Python would report an error at exit.
     """
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, stream.fileno())
@@ -121,10 +121,10 @@ def lead_nowhere(stream: TextIO | io.FileIO) -> None:
 
 
 class _File(io.FileIO):
-    """The file of a stream; after its first error it is /dev/null.
+    """The file of a stream; redirected to /dev/null after its first error.
 
     Attributes:
-        error: what was raised, for where a library drops it; a reader that has gone is none.
+        error: the exception, in case a library drops it; None for a closed pipe.
     """
 
     def __init__(self, number: int, name: str) -> None:
@@ -149,7 +149,7 @@ def _stream(number: int, name: str, like: TextIO | None) -> TextIO:
     if not isinstance(like, io.TextIOWrapper):  # it was closed
         return io.TextIOWrapper(io.BufferedWriter(file), "utf-8", _ERRORS)
     return io.TextIOWrapper(
-        # Without a buffer where Python was told so (-u).
+        # Unbuffered if Python runs with -u.
         file if like.write_through else io.BufferedWriter(file),
         like.encoding,
         _ERRORS,

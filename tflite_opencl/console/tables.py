@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""rich's tables as plain text of a width, and tables as CSV."""
+"""Renders rich's tables as plain text of a given width, and writes tables as CSV."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from rich.console import Console, Group, RenderableType
 from rich.padding import Padding
 from rich.table import Table
 
-NONE = "-"  # a cell that says nothing
+NONE = "-"  # an empty cell
 _WIDTH = 100  # without a terminal
-_LONGEST, _NARROW = 26, 60  # characters of a name with its value beside it; columns for that
+_LONGEST, _NARROW = 26, 60  # longest name with its value beside it; columns that needs
 
 
 def terminal_width() -> int:
-    """Return how many columns a text for people may have."""
+    """Return the number of columns for text output."""
     return shutil.get_terminal_size((_WIDTH, 24)).columns
 
 
@@ -37,7 +37,7 @@ def render(width: int, *parts: RenderableType) -> str:
 
 
 def columns(headings: Sequence[str], rows: Iterable[Sequence[str]], left: int) -> Table:
-    """Return a table with a line below its head; `left`: columns of words, before the numbers."""
+    """Return a table with a rule below its head; `left`: text columns, before the numbers."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for number, heading in enumerate(headings):
         table.add_column(heading, justify="left" if number < left else "right", overflow="fold")
@@ -49,7 +49,7 @@ def columns(headings: Sequence[str], rows: Iterable[Sequence[str]], left: int) -
 def table_text(
     width: int, head: str, names: Sequence[str], rows: Iterable[tuple[str, Sequence[str]]]
 ) -> str:
-    """Return a table of these columns, without rows that say nothing."""
+    """Return a table of these columns, without empty rows."""
     kept = [(name, *cells) for name, cells in rows if any(cell != NONE for cell in cells)]
     return render(width, columns((head, *names), kept, left=1)).strip("\n")
 
@@ -64,7 +64,7 @@ def _line(cells: Sequence[str]) -> str:
 
 
 def csv_text(names: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> str:
-    """Return these columns of rows as CSV, a head line first; None is empty."""
+    """Return these columns of rows as CSV with a header line; None is empty."""
     out = io.StringIO()
     writer = csv.DictWriter(out, names, extrasaction="ignore", lineterminator="\n")
     writer.writeheader()
@@ -73,7 +73,7 @@ def csv_text(names: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> str:
 
 
 def pairs(rows: Sequence[tuple[str, str]], width: int) -> Group:
-    """Return names with their values beside them, or below a name that leaves no place for that."""
+    """Return names with their values beside them, or below if the name is too long."""
     most = _LONGEST if width >= _NARROW else 0
     column = max((len(name) for name, _ in rows if len(name) <= most), default=0)
     parts: list[RenderableType] = []

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The same prompt on several paths, each in a process of its own, in turns; and the table."""
+"""Compares paths on the same prompt, each in its own process, alternately; and the table."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ from tflite_opencl.console.tables import NONE
 from tflite_opencl.generate.measured import Measured
 from tflite_opencl.timing.timing import turns
 
-_MOST_S = 60  # of a path's turn: one that takes longer has no other
-_SETTLE_S = 0.1  # before a turn: threads of the one before may go on spinning for a while
+_MOST_S = 60  # of a path's turn: slower paths get only one
+_SETTLE_S = 0.1  # before a turn: threads of the previous one may still be spinning
 _MIB = 2**20
 
 
 @dataclass(frozen=True, slots=True)
 class Path:
-    """A path: the command of its child, and what the first request tells that."""
+    """A path: the command of its child, and the child's first request."""
 
     command: Sequence[str]
     words: Mapping[str, Any]
 
 
 def own_path(model: str, threads: int, options: Options | None) -> Path:
-    """Return a path of a .tflite file; without options it is TFLite's own, with XNNPACK."""
+    """Return a path of a .tflite file; without options TFLite's own, with XNNPACK."""
     words = {"path": model, "threads": threads, "opencl": options and asdict(options)}
     return Path(command_of("tflite_opencl.generate.path_child"), words)
 
@@ -45,17 +45,17 @@ def compared(
     failed: Callable[[str, CommandError], None],
     rounds: int = 3,
 ) -> dict[str, Measured]:
-    """Return what came of each path, by its name, where it runs.
+    """Return the results of the paths that run, by name.
 
-    `request`: of a turn. `tell`: is told what is done, for people; `failed`: why a path has no
-    result, and may raise it.
+    `request`: of a turn. `tell`: called with progress messages; `failed`: called with the reason
+    if a path has no result; it may raise.
     """
     found: dict[str, list[Measured]] = {}
     with contextlib.ExitStack() as stack:
         children = {}
         for name, path in paths.items():
             tell(f"{name} opens")
-            # Ctrl-C does not reach the child.
+            # Ctrl-C must not reach the child.
             child = stack.enter_context(Child(path.command, check=interrupts.check))
             with _step(name, failed):
                 _asked(name, child, path.words)
@@ -94,7 +94,7 @@ def _is_slow(turn: Measured) -> bool:
 
 
 def _merged(turns: Sequence[Measured]) -> Measured:
-    """Return the medians; the first token is the first one after the start."""
+    """Return the medians; the first token is that of the first turn."""
     first, later = turns[0], turns[1:]
 
     def median(of: Callable[[Measured], float | None], among: Sequence[Measured]) -> float | None:
@@ -116,7 +116,7 @@ def _merged(turns: Sequence[Measured]) -> Measured:
 
 
 def rows_of(found: Sequence[Measured]) -> list[tuple[str, list[str]]]:
-    """Return what is measured, with a cell for each path; the last one has the tokens to equal."""
+    """Return the measurements, one cell per path; the last row counts equal tokens."""
 
     def row(
         name: str, digits: int, of: Callable[[Measured], float | None]
@@ -144,7 +144,7 @@ def rows_of(found: Sequence[Measured]) -> list[tuple[str, list[str]]]:
 
 
 def _alike(one: Sequence[int], other: Sequence[int]) -> str:
-    """Count the tokens up to the first that differs."""
+    """Return the number of tokens before the first difference."""
     pairs = enumerate(zip(one, other, strict=False))
     same = next((at for at, (a, b) in pairs if a != b), min(len(one), len(other)))
     return f"{same} of {len(other)}"

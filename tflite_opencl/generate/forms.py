@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The forms that a language model's file has: what its signatures take, and where its caches are.
+"""File formats of language models: their signatures' inputs, and where the caches are.
 
-Each fills up the last piece of a prompt. What that leaves in the caches lies behind the tokens so
-far, and is overwritten before anybody sees it. So there must be room for a whole piece.
+Each pads the last chunk of a prompt. Padding in the caches is beyond the current position, and is
+overwritten before it is read. So the caches need room for a whole chunk.
 """
 
 from __future__ import annotations
@@ -19,37 +19,37 @@ from tflite_opencl.console.errors import CommandError
 Array = NDArray[Any]
 # Runs the graph of a signature: name, inputs by name -> outputs by name.
 Call = Callable[[str, Mapping[str, Array]], dict[str, Array]]
-_SHUT = -np.inf  # a mask's value where a place is not to be seen
+_SHUT = -np.inf  # a mask's value for hidden positions
 
 
 class Form(Protocol):
     """How tokens are run.
 
     Attributes:
-        places: how many tokens the caches have room for.
-        vocabulary: how many logits there are.
+        places: the caches' capacity in tokens.
+        vocabulary: number of logits.
     """
 
     places: int
     vocabulary: int
 
     def run(self, tokens: Sequence[int], place: int) -> Array:
-        """Let the caches take tokens at a place; return what follows. Shapes: -> (vocabulary,)"""
+        """Append tokens to the caches at a position; return logits. Shapes: -> (vocabulary,)"""
 
     def save(self, count: int) -> dict[str, Array]:
-        """Return what the caches hold of the first tokens, by name.
+        """Return the caches' content for the first tokens, by name.
 
-        Raises: CommandError: the file has no graph for that.
+        Raises: CommandError: the file has no graph for it.
         """
 
     def restore(self, state: Mapping[str, Array]) -> None:
-        """Let the caches hold it again. Raises: ValueError: it is of another model."""
+        """Restore the caches. Raises: ValueError: the state is of another model."""
 
 
 def form_of(path: str, graphs: Mapping[str, Graph], call: Call) -> Form:
-    """Return the form of a file; `graphs`: those of its signatures, by name.
+    """Return the format of a file; `graphs`: those of its signatures, by name.
 
-    Raises: CommandError: it is none that is known.
+    Raises: CommandError: it has no known format.
     """
     inputs = {name: {*graph.input_names} for name, graph in graphs.items()}
     decode = graphs.get("decode")
@@ -64,7 +64,7 @@ def form_of(path: str, graphs: Mapping[str, Graph], call: Call) -> Form:
 
 
 class Stateful:
-    """The form of network.py: caches are resource variables, and `start` is the first place."""
+    """The format of network.py: caches are resource variables; `start` is the first position."""
 
     def __init__(self, graphs: Mapping[str, Graph], call: Call) -> None:
         decode, prefill = graphs["decode"], graphs["prefill"]
@@ -92,13 +92,13 @@ class Stateful:
         return np.asarray(found[0])
 
     def save(self, count: int) -> dict[str, Array]:
-        """Return the places that are filled."""
+        """Return the filled positions."""
         self._state("save")
         found = self._call("save", {})
         return {name: values[:, :count].copy() for name, values in found.items()}
 
     def restore(self, state: Mapping[str, Array]) -> None:
-        """Fill these places, and the others with zeros."""
+        """Restore these positions, and zero the others."""
         graph = self._state("restore")
         if state.keys() != graph.input_names.keys():
             raise ValueError("this state is of another model: its caches have other names")
@@ -119,9 +119,9 @@ class Stateful:
 
 
 class Carried:
-    """The form of litert-torch: caches are inputs and outputs, and `input_pos` has each place.
+    """The format of litert-torch: caches are inputs and outputs, and `input_pos` has the positions.
 
-    Its prefills give no logits: the last token of a prompt is decode's. Some files want a mask.
+    Its prefill returns no logits: decode runs a prompt's last token. Some files require a mask.
     """
 
     def __init__(self, graphs: Mapping[str, Graph], prefills: Sequence[str], call: Call) -> None:
@@ -133,7 +133,7 @@ class Carried:
         self._caches = {name: _empty(_input(decode, name)) for name in names}
         if "mask" in decode.input_names:
             self.places = _input(decode, "mask").shape[-1]
-        else:  # some have the places first, some the heads, of which there are fewer
+        else:  # positions or heads come first, depending on the file; heads are fewer
             self.places = max(self._caches[names[0]].shape[1:]) if names else 0
 
     def run(self, tokens: Sequence[int], place: int) -> Array:
@@ -151,11 +151,11 @@ class Carried:
         return np.asarray(found["logits"].reshape(-1))
 
     def save(self, count: int) -> dict[str, Array]:
-        """Return all of the caches: where in them a place is, is the file's."""
+        """Return all of the caches: the axis of positions differs between files."""
         return {name: values.copy() for name, values in self._caches.items()}
 
     def restore(self, state: Mapping[str, Array]) -> None:
-        """Take these."""
+        """Restore them."""
         shapes = {name: values.shape for name, values in self._caches.items()}
         if {name: values.shape for name, values in state.items()} != shapes:
             raise ValueError("this state is of another model: its caches are others")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""class Generator: tokens that follow tokens, by a .tflite file with prefill and decode."""
+"""class Generator: generates tokens with a .tflite file that has prefill and decode."""
 
 from __future__ import annotations
 
@@ -29,25 +29,25 @@ class Full(CommandError):
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """What a generator knows of the tokens so far; `caches`: by name, as far as they are filled."""
+    """A generator's state after some tokens; `caches`: by name, as far as filled."""
 
     tokens: tuple[int, ...]
     caches: Mapping[str, Array]
 
 
 class Generator:
-    """A language model, ready to go on from any tokens.
+    """A language model that continues any sequence of tokens.
 
-    What the caches hold is used again: of tokens that begin as those of the call before did, only
-    the others are run.
+    Caches are reused: tokens that share a prefix with the previous call's are not run
+    again.
 
     Attributes:
-        text: turns text into tokens and back, and conversations into text: a Tokens.
-        places: how many tokens there is room for.
-        device, nodes, load_s: what runs it, how many nodes are on the device, and how long the
-            start took.
+        text: a Tokens, which encodes and decodes text and formats conversations.
+        places: capacity in tokens.
+        device, nodes, load_s: what runs it, how many nodes are on the device, and the
+            start-up time.
     Raises:
-        CommandError: the file is no such model, or does not run. DelegateError: no device.
+        CommandError: the file is not such a model, or does not run. DelegateError: no device.
         RuntimeMissing: there is no TFLite.
     """
 
@@ -63,12 +63,12 @@ class Generator:
         options: Options | None = None,
         **keywords: Any,
     ) -> None:
-        """Open a .tflite file, with tokenizer.json beside it, or what is made of a .gguf file.
+        """Open a .tflite file, with tokenizer.json next to it, or a converted .gguf file.
 
-        None: the default model, where its weights are installed or were downloaded. `weights`,
-        `places`: how matrices of what is made are stored, "q4_1" or "int8", and for how many tokens
-        it has room.
-        `device`, `options`, `keywords`: as of OpenCLDelegate. `cpu_kernels`: run TFLite's own,
+        None: the default model, if its weights are installed or downloaded. `weights`,
+        `places`: for converted models, the matrices' format, "q4_1" or "int8", and the capacity in
+        tokens.
+        `device`, `options`, `keywords`: as for OpenCLDelegate. `cpu_kernels`: use TFLite's own,
         "auto" (with XNNPACK), "builtin" or "reference", and no delegate. `threads`: of those.
         """
         told = None if cpu_kernels else options or Options(device, **keywords)
@@ -82,13 +82,13 @@ class Generator:
         self._form, self._close = runner.form, runner.close
         self.places = runner.form.places
         self.device, self.nodes, self.load_s = runner.device, runner.nodes, runner.load_s
-        self._held: list[int] = []  # the tokens whose keys and values are in the caches
+        self._held: list[int] = []  # tokens whose keys and values are cached
 
     def logits(self, tokens: Sequence[int]) -> Array:
-        """Return the logits of what follows these tokens: all of them, from the first on.
+        """Return the logits of the next token; `tokens`: all tokens from the start.
 
-        Shapes: -> (vocabulary,). Raises: ValueError: there is no token, or one that the model has
-            not. Full: there is no room for so many. CommandError: the run fails.
+        Shapes: -> (vocabulary,). Raises: ValueError: no tokens, or one outside of the
+            vocabulary. Full: the caches are too small. CommandError: the run fails.
         """
         ahead = list(tokens)
         if not ahead:
@@ -99,15 +99,15 @@ class Generator:
             raise ValueError(f"tokens are from 0 to {self._form.vocabulary - 1}")
         if len(ahead) > self.places:
             raise Full(f"there is room for {self.places} tokens, and these are {len(ahead)}")
-        del self._held[known:]  # what comes behind is not known if the run fails
+        del self._held[known:]  # the caches are undefined from here on if the run fails
         found = self._form.run(new, known)
         self._held = ahead
         return found
 
     def _known(self, tokens: list[int]) -> int:
-        """Count the tokens that the caches hold; the last one is run, as its logits are wanted."""
+        """Count cached tokens; the last one is always run, to get its logits."""
         most = min(len(self._held), len(tokens) - 1)
-        if self._held[:most] == tokens[:most]:  # as it is at nearly each token
+        if self._held[:most] == tokens[:most]:  # the usual case
             return most
         return next(at for at in range(most) if self._held[at] != tokens[at])
 
@@ -119,10 +119,10 @@ class Generator:
         top_k: int = 0,
         seed: int | None = None,
     ) -> Iterator[int]:
-        """Yield the tokens that follow, up to the end of an answer, `count`, or the last place.
+        """Yield the next tokens until the end of an answer, `count`, or the caches' capacity.
 
-        `temperature`: 0 takes the best token each time; more draws, among `top_k` of the best (0:
-        all). `seed`: the same one draws the same again.
+        `temperature`: 0 always takes the best token; otherwise samples among the `top_k` best (0:
+        all). `seed`: makes sampling reproducible.
         Raises: as `logits`, and ValueError: temperature or top_k is below 0.
         """
         sampler = Sampler(temperature, top_k, seed)
@@ -139,9 +139,9 @@ class Generator:
             so_far.append(token)
 
     def answer(self, messages: Sequence[Message] | str, **how: Any) -> Iterator[str]:
-        """Yield the text that answers a conversation, or one prompt, piece by piece.
+        """Yield the text that answers a conversation, or a single prompt, piece by piece.
 
-        `messages`: {"role": "system", "user" or "assistant", "content": text} each. `how`: as of
+        `messages`: {"role": "system", "user" or "assistant", "content": text} each. `how`: as for
         `generate`. Raises: as `generate`.
         """
         if isinstance(messages, str):
@@ -152,24 +152,24 @@ class Generator:
                 yield piece
 
     def state(self) -> State:
-        """Return what is known of the tokens so far, for `set_state` of a generator of this file.
+        """Return the state so far, for `set_state` of a generator with the same file.
 
-        Raises: CommandError: the file has no graph for that.
+        Raises: CommandError: the file has no graph for it.
         """
         return State(tuple(self._held), self._form.save(len(self._held)))
 
     def set_state(self, state: State) -> None:
-        """Go on from there. Raises: ValueError: it is of another model."""
+        """Continue from a state. Raises: ValueError: it is of another model."""
         self._held = []
         self._form.restore(state.caches)
         self._held = list(state.tokens)
 
     def reset(self) -> None:
-        """Forget all tokens: what comes is computed anew."""
+        """Discard all tokens and caches."""
         self._held = []
 
     def close(self) -> None:
-        """Give the device's memory back; later runs fail."""
+        """Release the device's memory; later runs fail."""
         self._close()
 
     def __enter__(self) -> Generator:

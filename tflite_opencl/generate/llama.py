@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A GGUF file of a Llama: its sizes, its weights, and what it says of its tokenizer.
+"""Reads a Llama from a GGUF file: its dimensions, weights, and tokenizer data.
 
-Everything is checked before it is used: a damaged file, and one of another network, is one line.
+Everything is validated before use: a damaged or unsupported file gives a one-line error.
 """
 
 from __future__ import annotations
@@ -20,28 +20,28 @@ from tflite_opencl.console.errors import CommandError, cannot_read, one_line
 Floats = NDArray[np.float32]
 EMBEDDING, HEAD = "token_embd.weight", "output.weight"
 _BLOCK = 32  # values of a block of Q4_1
-_ARRAY = 9  # GGUFValueType's number of arrays: their values' type, their count, and they
+_ARRAY = 9  # GGUFValueType of arrays: element type, count, elements
 _Q4_1_BYTES = 20  # two float16, and 32 values of 4 bits
 _TURNED = ("attn_q.weight", "attn_k.weight")
-# In the file: the arrays of the largest vocabularies have a half of it together.
+# In the file: the arrays of the largest vocabularies together have half of it.
 _MOST_VALUES, _MOST_FIELDS, _MOST_TENSORS = 1 << 21, 1 << 12, 1 << 16
-_FLOAT = np.finfo(np.float32)  # a smaller number has an infinite reciprocal
-# What would change the network, and what it must be.
+_FLOAT = np.finfo(np.float32)  # smaller numbers have an infinite reciprocal
+# Fields that would change the network, and their required values.
 _KEYS = {"rope.scaling.type": "none", "expert_count": 0}
 
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """What the network is like."""
+    """The dimensions of the network."""
 
     blocks: int
-    width: int  # of a token's vector
-    feed: int  # of the vector between the two matrices of a block's second half
+    width: int  # embedding length
+    feed: int  # feed-forward length
     heads: int
-    groups: int  # key heads; each serves heads // groups query heads
-    head: int  # of a head's vector
+    groups: int  # key/value heads; each serves heads // groups query heads
+    head: int  # length of a head
     vocabulary: int
-    base: float  # of the angles by which heads are turned
+    base: float  # RoPE frequency base
     epsilon: float
 
     def shapes(self) -> dict[str, tuple[int, ...]]:
@@ -65,7 +65,7 @@ class Sizes:
 
 @dataclass(frozen=True, slots=True)
 class Q4Blocks:
-    """A matrix in blocks of 32 values, w = scale * value + shift, as Q4_1 has it but for an 8."""
+    """A matrix in blocks of 32 values, w = scale * value + shift: Q4_1 with an offset of 8."""
 
     values: NDArray[np.int8]  # (rows, columns), -8 to 7
     scales: NDArray[np.float16]  # (rows, blocks)
@@ -76,10 +76,10 @@ class Llama:
     """The file: `sizes`, weights one by one, and `field` for the rest."""
 
     def __init__(self, path: str) -> None:
-        """Read all but the weights. Raises: CommandError: it is damaged, or of another network."""
+        """Read all but the weights. Raises: CommandError: damaged, or another architecture."""
         self.path = path
         with self._checked():
-            # They take a third of a second, and a made model does without them.
+            # Importing takes a third of a second, which converted models do not need.
             import gguf
 
             self._gguf = gguf
@@ -90,11 +90,11 @@ class Llama:
 
     @property
     def has_head(self) -> bool:
-        """Whether the last matrix is one of its own, and not the embedding."""
+        """Whether the output matrix is separate from the embedding."""
         return HEAD in self._tensors
 
     def field(self, name: str, default: Any = None) -> Any:
-        """Return what the file says; without a default it has to."""
+        """Return a field of the file; without a default it is required."""
         found = self._reader.fields.get(name)
         if found is None:
             if default is None:
@@ -103,9 +103,9 @@ class Llama:
         return found.contents()
 
     def whole(self, name: str, default: int | None = None) -> int:
-        """Return a whole number from 0 on that the file says; without a default it has to.
+        """Return a non-negative integer field of the file; without a default it is required.
 
-        Raises: CommandError: it is another thing.
+        Raises: CommandError: it has another type or value.
         """
         with self._checked():
             found = self.field(name, default)
@@ -120,16 +120,16 @@ class Llama:
         return float(found)
 
     def is_q4_1(self, name: str) -> bool:
-        """Whether a tensor is stored in blocks of 32 values of 4 bits with a scale and a least."""
+        """Whether a tensor is stored in blocks of 32 4-bit values with a scale and a minimum."""
         return bool(self._tensors[name].tensor_type == self._gguf.GGMLQuantizationType.Q4_1)
 
     def floats(self, name: str) -> Floats:
-        """Return a tensor as floats, rows of heads in the order of halves.
+        """Return a tensor as floats, with the rows of heads in half-split order.
 
-        Raises: CommandError: its type is not known, or a value is not finite.
+        Raises: CommandError: its type is unsupported, or a value is not finite.
         """
         tensor = self._tensors[name]
-        with self._checked(), np.errstate(all="ignore"):  # of values that are refused below
+        with self._checked(), np.errstate(all="ignore"):  # of values rejected below
             found = np.asarray(self._gguf.dequantize(tensor.data, tensor.tensor_type), np.float32)
             found = self._turned(name, found)
             if not np.isfinite(found).all():
@@ -137,19 +137,19 @@ class Llama:
             return np.ascontiguousarray(found)
 
     def blocks(self, name: str) -> Q4Blocks:
-        """Return a tensor of Q4_1 without any loss.
+        """Return a Q4_1 tensor losslessly.
 
         Raises: CommandError: a scale is not finite.
         """
-        columns, rows = map(int, self._tensors[name].shape)  # GGUF has the last one first
+        columns, rows = map(int, self._tensors[name].shape)  # GGUF has the last dimension first
         raw = np.asarray(self._tensors[name].data).reshape(rows, columns // _BLOCK, _Q4_1_BYTES)
         scales, least = (
             np.ascontiguousarray(raw[..., at : at + 2]).view(np.float16)[..., 0] for at in (0, 2)
         )
         values = np.concatenate([raw[..., 4:] & 15, raw[..., 4:] >> 4], -1).astype(np.int8) - 8
-        with np.errstate(all="ignore"):  # of values that are refused below
+        with np.errstate(all="ignore"):  # of values rejected below
             shifts = least.astype(np.float32) + np.float32(8) * scales.astype(np.float32)
-        # XNNPACK wants scales above 0. Where a block is one value, that one is in the shift.
+        # XNNPACK requires positive scales. A constant block is stored in the shift.
         is_flat = scales == 0
         values = np.where(is_flat[..., None], np.int8(0), values).astype(np.int8)
         scales = np.where(is_flat, np.float16(1), scales)
@@ -163,9 +163,9 @@ class Llama:
             )
 
     def _turned(self, name: str, rows: NDArray[Any]) -> NDArray[Any]:
-        """Return rows of Q and K as the network has them: value i turns with value i + half.
+        """Return rows of Q and K in the network's RoPE order: value i pairs with value i + half.
 
-        GGUF's order is that of neighbours: value 2 i turns with value 2 i + 1.
+        GGUF pairs neighbours: value 2 i with value 2 i + 1.
         """
         if not name.endswith(_TURNED):
             return rows
@@ -205,7 +205,7 @@ class Llama:
         return found
 
     def _require_tensors(self) -> None:
-        if len(self._tensors) < self.sizes.blocks:  # before all of their names are made
+        if len(self._tensors) < self.sizes.blocks:  # before all of their names are built
             count = len(self._tensors)
             raise ValueError(f"it has {count} tensors, too few for {self.sizes.blocks} blocks")
         wanted = self.sizes.shapes()
@@ -231,25 +231,25 @@ class Llama:
             raise CommandError(why) from error
         except OSError as error:
             raise cannot_read(self.path, error) from error
-        except Exception as error:  # gguf raises many kinds on damaged files
+        except Exception as error:  # gguf raises many types on damaged files
             raise CommandError(f"{self.path} cannot be used: {one_line(error)}") from error
 
 
 def _careful(gguf: Any) -> Any:
-    """Return gguf's reader, but for counts that lie, and arrays that end behind the file or never.
+    """Return gguf's reader, hardened against wrong counts and arrays beyond the end of the file.
 
-    It has no bounds: it would count empty values for ever, or keep objects for each number.
+    It has no limits: it would loop over empty values, or create an object for each number.
     """
 
     class Careful(gguf.GGUFReader):  # type: ignore[misc]
         data: NDArray[np.uint8]
-        _values = 0  # of all arrays so far
+        _values = 0  # in all arrays so far
 
         def _get(self, offset: int, dtype: Any, count: int = 1, **more: Any) -> Any:
-            # By Python's numbers: a count of 64 bits wraps round in numpy's.
+            # In Python integers: 64-bit counts overflow in numpy's.
             if offset + np.dtype(dtype).itemsize * int(count) > len(self.data):
                 raise ValueError("it ends early")
-            if type(self.data) is np.memmap:  # of which a slice takes five times as long
+            if type(self.data) is np.memmap:  # slicing one is five times as slow
                 self.data = self.data.view(np.ndarray)
             return super()._get(offset, dtype, count, **more)
 
@@ -264,7 +264,7 @@ def _careful(gguf: Any) -> Any:
             if self._values > _MOST_VALUES:
                 raise ValueError(f"it has an array of {count} values, {_MOST_VALUES} are the most")
             if dtype is None:
-                self._get(offset + 12, np.uint64, count)  # texts have their lengths, at least
+                self._get(offset + 12, np.uint64, count)  # strings have at least their lengths
                 return super()._get_field_parts(offset, kind)
             values = self._get(offset + 12, dtype, count)
             types = [gguf.GGUFValueType(kind), gguf.GGUFValueType(inner[0])]
@@ -278,9 +278,9 @@ def _careful(gguf: Any) -> Any:
             return super()._build_tensor_info(offset, _within(count, _MOST_TENSORS, "tensors"))
 
         def _build_tensors(self, start: int, fields: Any) -> None:
-            for field in fields:  # by Python's numbers, too
+            for field in fields:  # in Python integers, too
                 *_, sizes, _, at = field.parts
-                elements = math.prod(sizes.tolist())  # of more than a bit
+                elements = math.prod(sizes.tolist())  # each has at least a bit
                 if int(start) + int(at[0]) > len(self.data) or elements > 8 * len(self.data):
                     raise ValueError("it ends early")
             super()._build_tensors(start, fields)

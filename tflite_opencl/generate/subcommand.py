@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`tflite-opencl generate`: text from a language model, a token after another."""
+"""`tflite-opencl generate`: generates text with a language model, token by token."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ EXAMPLES = (
      "another model, and tokens that are drawn"),
 )  # fmt: skip
 _MOST_PLACES = 1 << 20
-_COMPARED = 64  # tokens where --count says nothing
+_COMPARED = 64  # default of --count in comparisons
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -88,7 +88,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> str:
-    """Answer; return what to print after it.
+    """Answer, and return the text to print afterwards.
 
     Raises: CommandError: the model or the prompt cannot be used, or a run fails.
         DelegateError: no device.
@@ -110,7 +110,7 @@ def run(options: argparse.Namespace) -> str:
         try:
             found = talk.answer(prompt, _silent if options.json == "-" else _show)
         except KeyboardInterrupt:
-            sys.stderr.write("\n")  # what follows begins a line
+            sys.stderr.write("\n")  # terminates the current line
             raise
         if options.json == "-":
             return as_json(_document(path, talk, found))
@@ -118,7 +118,7 @@ def run(options: argparse.Namespace) -> str:
 
 
 def _prompt(options: argparse.Namespace) -> str | None:
-    """Return what is to be answered; None: a conversation."""
+    """Return the prompt; None: a conversation."""
     if options.prompt is not None:
         return str(options.prompt)
     if sys.stdin.isatty():
@@ -150,7 +150,7 @@ def _show(text: str) -> None:
 
 
 def _silent(text: str) -> None:
-    """Show nothing."""
+    """Print nothing."""
 
 
 @dataclass
@@ -166,12 +166,12 @@ class _Talk:
         self.text = ""  # of the last answer
 
     def forget(self) -> None:
-        """Begin anew."""
+        """Start a new conversation."""
         told = [{"role": "system", "content": self.system}] if self.system is not None else []
         self.messages: list[Message] = list(told)
 
     def answer(self, text: str, show: Callable[[str], None]) -> Measured:
-        """Show what follows a text, as it comes; raises Full, where there is no room for it."""
+        """Print the answer to a text while it is generated; raises Full if there is no room."""
         self.messages.append({"role": "user", "content": text})
         tokens = self.generator.text.conversation(self.messages)
         found, made = timed(self.generator, tokens, **self.how)
@@ -180,7 +180,7 @@ class _Talk:
             for token in made:
                 pieces.append(stream(token))
                 show(pieces[-1])
-        finally:  # Ctrl-C leaves what was said until then
+        finally:  # Ctrl-C keeps the text so far
             self.text = "".join(pieces)
             self.messages.append({"role": "assistant", "content": self.text})
         if self.is_full(found):
@@ -191,12 +191,12 @@ class _Talk:
         return found
 
     def is_full(self, found: Measured) -> bool:
-        """Whether an answer ended because no place was left."""
+        """Whether an answer ended because the caches were full."""
         return found.prompt_tokens + len(found.tokens) > self.generator.places
 
 
 def _converse(talk: _Talk) -> None:
-    """Answer line after line of a terminal, until it ends."""
+    """Answer lines from a terminal, until end of file."""
     while True:
         try:
             text = input("> ")

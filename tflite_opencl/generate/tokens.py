@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Text -> tokens -> text, and a conversation -> its text: by the files beside a model.
+"""Tokenisation and chat formatting, configured by the files next to a model.
 
-tokenizer.json and tokenizer_config.json are as Hugging Face's programs write them.
+tokenizer.json and tokenizer_config.json have Hugging Face's format.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from tflite_opencl.models.chat_template import rendered
 
 FILE, CONFIG_FILE = "tokenizer.json", "tokenizer_config.json"
 Message = Mapping[str, str]  # "role": "system", "user" or "assistant"; "content"
-MOST_LETTERS = 1 << 24  # of a text: far more than any model has places for
+MOST_LETTERS = 1 << 24  # of a text: far more than any model's capacity
 _MOST_TEMPLATE = 1 << 20
-_CONTROL, _USERS = 3, 4  # kinds of tokens in GGUF that stand for themselves in a text
+_CONTROL, _USERS = 3, 4  # GGUF token types that are matched literally in a text
 _DEFAULT_TEMPLATE = (
     "{% for message in messages %}<|im_start|>{{ message['role'] }}\n{{ message['content'] }}"
     "<|im_end|>\n{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
@@ -28,14 +28,14 @@ _DEFAULT_TEMPLATE = (
 
 
 class Tokens:
-    """What turns text into the tokens of a model, and back.
+    """Encodes text to a model's tokens, and decodes it.
 
     Attributes:
         ends: the tokens that end an answer.
     """
 
     def __init__(self, folder: Path) -> None:
-        """Read the two files. Raises: CommandError: one is missing or damaged."""
+        """Read both files. Raises: CommandError: one is missing or damaged."""
         tokenizers = _tokenizers()
         path = folder / FILE
         try:
@@ -43,7 +43,7 @@ class Tokens:
             config = self._config(folder / CONFIG_FILE)
         except OSError as error:
             raise cannot_read(path, error) from error
-        except Exception as error:  # that of tokenizers has no kind of its own
+        except Exception as error:  # tokenizers has no exception type of its own
             raise CommandError(f"{path} is no tokenizer: {one_line(error)}") from error
         self._new_stream = tokenizers.decoders.DecodeStream
         self._template = _template(config.get("chat_template") or _DEFAULT_TEMPLATE)
@@ -54,11 +54,11 @@ class Tokens:
 
     @property
     def count(self) -> int:
-        """Count the tokens that there are."""
+        """The vocabulary's size."""
         return int(self._own.get_vocab_size())
 
     def encode(self, text: str) -> list[int]:
-        """Return the tokens of a text; what is no Unicode in it becomes question marks.
+        """Return the tokens of a text; invalid Unicode becomes question marks.
 
         Raises: CommandError: it is too long for any model.
         """
@@ -70,16 +70,16 @@ class Tokens:
         return found if first is None or found[:1] == [first] else [first, *found]
 
     def decode(self, tokens: Sequence[int]) -> str:
-        """Return the text of tokens, without those that mark its structure."""
+        """Return the text of tokens, without special tokens."""
         return str(self._own.decode(list(tokens), skip_special_tokens=True))
 
     def stream(self) -> Callable[[int], str]:
-        """Return what is given token after token, and returns the text as far as it is clear."""
+        """Return an incremental decoder: takes tokens, and returns text once it is complete."""
         own = self._new_stream(skip_special_tokens=True)
         return lambda token: own.step(self._own, token) or ""
 
     def conversation(self, messages: Sequence[Message]) -> list[int]:
-        """Return the tokens of a conversation, up to where the model answers.
+        """Return the tokens of a conversation, up to the model's answer.
 
         Raises: CommandError: the template cannot be used.
         """
@@ -106,9 +106,9 @@ def _template(found: Any) -> str:
 
 
 def files_of(llama: Llama) -> dict[str, bytes]:
-    """Return the contents of the two files, by name, as a GGUF file has them.
+    """Return the contents of both files, by name, from a GGUF file.
 
-    Raises: CommandError: its tokenizer is of a kind that is not known, or damaged.
+    Raises: CommandError: its tokenizer is unsupported or damaged.
     """
     try:
         tokens = llama.field("tokenizer.ggml.tokens")
@@ -121,7 +121,7 @@ def files_of(llama: Llama) -> dict[str, bytes]:
         }
     except CommandError:
         raise
-    except Exception as error:  # that of tokenizers has no kind of its own
+    except Exception as error:  # tokenizers has no exception type of its own
         raise CommandError(
             f"{llama.path} has a tokenizer that cannot be used: {one_line(error)}"
         ) from error
@@ -132,7 +132,7 @@ def files_of(llama: Llama) -> dict[str, bytes]:
 
 
 def _tokenizer(llama: Llama, tokens: Sequence[str]) -> Any:
-    """Return the tokenizer of a GGUF file: byte pairs, found as GPT-2 finds them."""
+    """Return the tokenizer of a GGUF file: byte-level BPE, as in GPT-2."""
     library = _tokenizers()
     kind, cut = llama.field("tokenizer.ggml.model"), llama.field("tokenizer.ggml.pre", "default")
     cuts = library.pre_tokenizers
@@ -172,5 +172,5 @@ def _missing(package: str) -> CommandError:
 
 
 def _text(token: Any) -> str:
-    """Return a token's text: files have it as such, or in a table."""
+    """Return a token's text: a string, or an entry of a table."""
     return str(token.get("content", "") if isinstance(token, dict) else token or "")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A Llama's weights as constants of .tflite graphs: each is made once, and all graphs share it."""
+"""A Llama's weights as constants of .tflite graphs, created once and shared by all of them."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from delegate.inspect import Tensor
 from tflite_opencl.generate.llama import EMBEDDING, HEAD, Floats, Llama
 from tflite_opencl.models.build import as_int4, constant, in_blocks
 
-# q4_1: the blocks of 32 of the file, without loss, and as int8 what it has in another form. int8: a
-# scale for each row.
+# q4_1: the file's blocks of 32, losslessly, and int8 for other formats. int8: one scale
+# per row.
 KINDS = ("q4_1", "int8")
-_MOST = 127  # of int8: no -128, which a CPU kernel of TFLite multiplies wrongly
+_MOST = 127  # of int8: no -128, which a CPU kernel of TFLite multiplies incorrectly
 
 
 class Weights:
-    """Constants by name; `kind`: how matrices are stored, one of KINDS."""
+    """Constants by name; `kind`: format of the matrices, one of KINDS."""
 
     def __init__(self, llama: Llama, kind: str, told: Callable[[float], None]) -> None:
-        """`told`: is told which part of the weights is made, 0 to 1."""
+        """`told`: called with the completed fraction, 0 to 1."""
         self.sizes = llama.sizes
         self.kind = kind
         self._llama = llama
@@ -32,24 +32,24 @@ class Weights:
 
     @property
     def head(self) -> str:
-        """The name of the last matrix."""
+        """The name of the output matrix."""
         return HEAD if self._llama.has_head else EMBEDDING
 
     def matrix(self, name: str) -> Tensor:
-        """Return a matrix; to what one in blocks gives, what `shifts` gives is to be added."""
+        """Return a matrix; block-quantised ones additionally need the term of `shifts`."""
         return self._once(name, lambda: self._made_as(name))
 
     def shifts(self, name: str) -> Tensor | None:
-        """Return a shift for each block of a matrix, which counts for each of its values."""
+        """Return the shift of each block of a matrix, to be added to each of its values."""
         self.matrix(name)
         return self._made.get(_shifts_of(name))
 
     def row(self, name: str) -> Tensor:
-        """Return a vector of floats as a row."""
+        """Return a float vector as a row."""
         return self._once(name, lambda: constant(self._llama.floats(name)[None], name=name))
 
     def number(self, name: str, value: ArrayLike) -> Tensor:
-        """Return a small constant by a name; one name is one value."""
+        """Return a small named constant; a name stands for a single value."""
         return self._once(name, lambda: constant(value, name=name), is_weight=False)
 
     def _once(self, name: str, make: Callable[[], Tensor], is_weight: bool = True) -> Tensor:
@@ -74,7 +74,7 @@ def _shifts_of(name: str) -> str:
 
 
 def by_rows(floats: Floats) -> tuple[NDArray[np.int8], Floats]:
-    """Return a matrix as int8 with a scale for each row.
+    """Quantise a matrix to int8 with one scale per row.
 
     Shapes: (rows, columns) -> (rows, columns), (rows,)
     """

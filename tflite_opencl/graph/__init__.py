@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The nodes of a model as a table and as a page."""
+"""Displays a model's graph, as a table and as an HTML page."""

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Nodes -> boxes in rows, and the lines between them. Only plans; sizes are in pixels.
+"""Graph layout: nodes as boxes in rows, and lines between them. Draws nothing; units are pixels.
 
-A node's row is one below the lowest node that it reads. In a row, nodes stand below the middle of
-what they read. A line that passes rows goes around them on the right.
+A node's row follows the lowest row that it reads from. Within a row, nodes are centred below
+their inputs. A line across several rows is routed on the right.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from delegate.inspect import Graph
 
 WIDTH, HEIGHT = 220, 62  # of a box
 _GAP_X, _GAP_Y = 40, 34
-_LANE = 14  # between lines that go around
+_LANE = 14  # distance between routed lines
 _LANES = 5
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Where all is; `lines` are SVG paths, each with its two nodes."""
+    """The positions of all boxes; `lines` are SVG paths, each with its two nodes."""
 
     boxes: dict[int, tuple[float, float]]  # node index -> left and top edge
     lines: Sequence[tuple[int, int, str]]
@@ -35,7 +35,7 @@ def layout_of(graph: Graph) -> Layout:
     row_of: dict[int, int] = {}
     for node in graph.nodes:
         reads[node.index] = [*dict.fromkeys(makers[t] for t in node.inputs if t in makers)]
-        # A file may be out of order: what comes later counts as no row above.
+        # Nodes may be out of order in the file: later ones are ignored here.
         above = [row_of[source] for source in reads[node.index] if source in row_of]
         row_of[node.index] = max(above, default=-1) + 1
     boxes = _boxes(row_of, reads)
@@ -66,7 +66,7 @@ def _boxes(row_of: dict[int, int], reads: dict[int, list[int]]) -> dict[int, tup
 
 
 def _line(boxes: dict[int, tuple[float, float]], source: int, target: int, passed: int) -> str:
-    """Return a line from the lower edge of one box to the upper edge of another."""
+    """Return a line from the bottom of one box to the top of another."""
     (from_x, from_y), (to_x, to_y) = boxes[source], boxes[target]
     begin_x, begin_y = from_x + WIDTH / 2, from_y + HEIGHT
     end_x, end_y = to_x + WIDTH / 2, to_y

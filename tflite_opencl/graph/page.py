@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where each node of a model runs and how long it takes there, and that as one page of HTML."""
+"""Collects each node's device and times, and renders them as an HTML page."""
 
 from __future__ import annotations
 
@@ -23,25 +23,25 @@ from tflite_opencl.models.build import sizes
 from tflite_opencl.oracle.values import input_sets
 from tflite_opencl.timing.profile import NodeTime, Profile, profile_of
 
-# Where a node runs, for people -> its class on the page.
+# A node's device, for people -> its CSS class.
 _PLACES = {"OpenCL": "device", "CPU": "cpu", "constant": "constant", "not judged": "unknown"}
 _DEVICE, _CPU, _CONSTANT, _UNKNOWN = _PLACES
 
 
 @dataclass(frozen=True, slots=True)
 class GraphFacts:
-    """A model's graph and what became of its nodes."""
+    """A model's graph and the delegate's verdicts on its nodes."""
 
-    graph: Graph  # with the shapes and values that follow from constants
-    device: str  # "": none judged it
-    why_not: str  # why no device judged it
+    graph: Graph  # with inferred shapes and constants
+    device: str  # "": none was queried
+    why_not: str  # why no device was queried
     verdicts: Sequence[Verdict]
-    alternatives: Mapping[int, str] = field(default_factory=dict)  # node -> the one that is taken
+    alternatives: Mapping[int, str] = field(default_factory=dict)  # node -> the selected one
     profile: Profile | None = None
     times: Mapping[int, NodeTime] = field(default_factory=dict)  # the profile's, by node
 
     def place(self, node: Node) -> str:
-        """Return where a node runs."""
+        """Return the device of a node."""
         if not self.device:
             return _UNKNOWN
         if not self.verdicts[node.index].is_taken:
@@ -51,10 +51,10 @@ class GraphFacts:
 
 
 def graph_facts(model: str, file: Graph, given: argparse.Namespace, with_times: bool) -> GraphFacts:
-    """Return what the device that is meant says of each node; without one, the graph alone.
+    """Return the selected device's verdict on each node; without a device, only the graph.
 
-    `file`: the model's graph as it was read.
-    Raises: CommandError: a device, a profile or an op that was asked for does not exist.
+    `file`: the model's graph as read.
+    Raises: CommandError: a requested device, profile or op does not exist.
     """
     graph, options = infer(file), options_of(given, [file], profiling=with_times)
     try:
@@ -82,14 +82,14 @@ def graph_facts(model: str, file: Graph, given: argparse.Namespace, with_times: 
 
 
 def require_jinja() -> None:
-    """Raise CommandError without jinja2."""
+    """Raise CommandError if jinja2 is missing."""
     if importlib.util.find_spec("jinja2") is None:
         raise CommandError("--html needs jinja2 (pip install tflite-opencl[suite])")
 
 
 def html(name: str, facts: GraphFacts) -> str:
-    """Return the page; raises ImportError without jinja2."""
-    # Of the extra "suite", which the table does without.
+    """Return the page; raises ImportError if jinja2 is missing."""
+    # Part of the extra "suite", which the table does not need.
     import jinja2
 
     environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined)
@@ -108,7 +108,7 @@ def html(name: str, facts: GraphFacts) -> str:
 
 
 def _page_nodes(facts: GraphFacts) -> Iterator[Mapping[str, Any]]:
-    """Yield each node as the page shows it: text for people, but for its index and its share."""
+    """Yield each node's template variables: text, except for its index and share."""
     longest = max((each.microseconds for each in facts.times.values()), default=0) or 1
     joined = facts.profile.joined if facts.profile else {}
     for node in facts.graph.nodes:
@@ -124,7 +124,7 @@ def _page_nodes(facts: GraphFacts) -> Iterator[Mapping[str, Any]]:
             "shape": sizes(first.shape) if first else "",
             "dtype": first.dtype if first else "",
             "time": _time(times.microseconds) if times else f"in {home}" if home else "",
-            "share": times.microseconds / longest if times else 0,  # of the longest node's time
+            "share": times.microseconds / longest if times else 0,  # relative to the slowest node
             "alternative": facts.alternatives.get(node.index, ""),
             "kernels": _kernels(times) if times else "",
             "inputs": [_tensor(tensor) for tensor in node.inputs if tensor is not None],

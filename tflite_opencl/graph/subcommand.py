@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`tflite-opencl graph MODEL`: where each node runs and why, as a table or as a page."""
+"""`tflite-opencl graph MODEL`: where each node runs and why, as a table or HTML page."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> str:
-    """Return the table, or what was written.
+    """Return the table, or the name of the file written.
 
-    Raises: CommandError: the model cannot be read, FILE cannot be written, or what was asked for by
-        name does not exist.
+    Raises: CommandError: the model cannot be read, FILE cannot be written, or something named
+        does not exist.
     """
     model = model_of(options)
     if options.html is not None:
@@ -39,7 +39,7 @@ def run(options: argparse.Namespace) -> str:
     facts = graph_facts(model, file, options, with_times=options.html is not None)
     if options.html is None:
         table = graph_table(facts.graph, facts.verdicts)
-        if not facts.device:  # without the counts of what is not judged
+        if not facts.device:  # without counts, as no device was queried
             table = "\n".join(table.splitlines()[: len(facts.verdicts) + 1])
         return f"{_head(facts)}\n{table}"
     said = f"{options.html}: {len(facts.graph.nodes)} nodes; {_head(facts)}"

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs a model: what its inputs are given, a job, and what a chain gives."""
+"""Sets up and runs models: input data, jobs, interpreters, and chains of two delegates."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Two delegates of one interpreter beside the reference kernels: each by its own nodes alone."""
+"""Two delegates in one interpreter, compared with the reference kernels, each by its own nodes."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ from tflite_opencl.oracle.judge import judged_outputs
 
 @dataclass(frozen=True, slots=True)
 class Shares:
-    """How far each delegate's nodes are from the reference kernels on what really reached them."""
+    """The differences of each delegate's nodes from the reference kernels, given actual inputs."""
 
     own: Difference
     library: Difference
 
     def larger(self, other: Shares) -> Shares:
-        """Return the larger one of each delegate."""
+        """Return the larger difference of each delegate."""
         return Shares(self.own.larger(other.own), self.library.larger(other.library))
 
 
 def share_text(found: Difference) -> str:
-    """Return how far one delegate's nodes are from the reference kernels, for people."""
+    """Return one delegate's difference from the reference kernels, for people."""
     where = "TFLite's reference kernels on what reached them"
     words = []
     if found.quanta is not None:
@@ -47,9 +47,9 @@ def share_text(found: Difference) -> str:
 
 
 class Judge:
-    """A chain whose seams can be read: the tensors that go from one delegate, or the CPU, on.
+    """A chain with observable seams: tensors that one delegate, or the CPU, passes to another.
 
-    They are outputs there, so both delegates take the same nodes, in the same partitions.
+    They are graph outputs; the delegates take the same nodes as without, in the same partitions.
     """
 
     def __init__(self, job: Job, runtime: Runtime, graph: Graph, opened: OpenInterpreter) -> None:
@@ -61,9 +61,9 @@ class Judge:
         self._parts = [_part(graph, nodes) for nodes in (own, {*taken.others})]
 
     def shares(self, pixels: NDArray[Any] | None = None) -> list[Shares]:
-        """Run the chain on the job's inputs, or on pictures; judge each run.
+        """Run the chain on the job's inputs, or on pictures, and compare each run.
 
-        Shapes: (n, h, w, c). Raises: RunError, DelegateFailed: it does not run.
+        Shapes: (n, h, w, c). Raises: RunError, DelegateFailed: the run fails.
         """
         found = []
         for number in range(1 if pixels is None else len(pixels)):
@@ -94,7 +94,7 @@ class _Part:
     """The nodes of one delegate as a graph."""
 
     graph: Graph
-    inputs: Sequence[int]  # tensors of the whole model
+    inputs: Sequence[int]  # tensor indices of the whole model
     outputs: Sequence[int]
 
 
@@ -109,7 +109,7 @@ def _part(graph: Graph, numbers: Collection[int]) -> _Part:
 
 
 def with_seams(graph: Graph, taken: Delegation) -> Graph:
-    """Return the model with more outputs: what one delegate, or the CPU, makes for another."""
+    """Return the model with its seams as additional outputs."""
     own = {verdict.node for verdict in taken.verdicts if verdict.is_taken}
     others = {*taken.others}
 
@@ -128,13 +128,13 @@ def with_seams(graph: Graph, taken: Delegation) -> Graph:
 
 @contextlib.contextmanager
 def open_judge(job: Job, runtime: Runtime, graph: Graph, taken: Delegation) -> Iterator[Judge]:
-    """Give what judges both delegates of a job's chain; `taken`: what they took.
+    """Yield the comparison for both delegates of a job's chain; `taken`: the nodes they took.
 
-    Raises: RunError: they cannot be judged apart.
+    Raises: RunError: they cannot be compared separately.
     """
     try:
         model = write_model(with_seams(graph, taken))
-    except ValueError as error:  # of a file of several graphs
+    except ValueError as error:  # the file has several graphs
         raise RunError(f"the chain cannot be judged: {one_line(error)}") from error
     wide = read_model(model)
     own = replace(job, model=model, cpu_kernels="builtin", profile_rows=0, quiet=True)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What each of a model's inputs is given: the picture, a .npy file, random numbers, or zeros."""
+"""Values of a model's inputs: the picture, a .npy file, random numbers, or zeros."""
 
 from __future__ import annotations
 
@@ -36,33 +36,33 @@ _MAGIC = b"\x93NUMPY"  # Source: numpy/lib/format.py
 
 
 class _Refused(Exception):
-    """What is wrong with a file; follows its name in the line shown."""
+    """What is wrong with a file; printed after its name."""
 
 
 @dataclass(frozen=True, slots=True)
 class Feeds:
-    """What goes where; inputs that are in neither get zeros."""
+    """Which input gets which values; all others get zeros."""
 
-    picture: int | None  # the number of the input that takes the picture; None: none does
-    given: Mapping[int, NDArray[Any]]  # number of an input -> its values
+    picture: int | None  # the index of the picture input; None: there is none
+    given: Mapping[int, NDArray[Any]]  # index of an input -> its values
 
     @property
     def main(self) -> int:
-        """Give the number of the picture's input, or of the first."""
+        """The index of the picture input, or of the first input."""
         return self.picture or 0
 
     @property
     def others(self) -> tuple[tuple[int, NDArray[Any]], ...]:
-        """Give all values but the main input's, each with its input's number."""
+        """All values but the main input's, each with its input's index."""
         return tuple((number, self.given[number]) for number in self.given if number != self.main)
 
 
 def feeds_of(graph: Graph, asked: Sequence[tuple[str, str]], is_image_asked: bool = False) -> Feeds:
-    """Return what the inputs get; `asked`: the name or number of an input, and its .npy file.
+    """Return the inputs' values; `asked`: the name or index of an input, and its .npy file.
 
-    The picture goes to the first input that can take one and has no file. `is_image_asked`:
-    somebody gave one, so that it goes to an input without channels, too.
-    Raises: RunError: an input of a type or size that cannot be fed, or a file that does not fit.
+    The picture goes to the first suitable input without a file. `is_image_asked`: the user
+    gave a picture, so an input without a channel axis is suitable, too.
+    Raises: RunError: an input has an unsupported type or size, or a file does not fit.
         UsageError: there is no such input.
     """
     for tensor in graph.inputs:
@@ -83,7 +83,7 @@ def feeds_of(graph: Graph, asked: Sequence[tuple[str, str]], is_image_asked: boo
 
 
 def why_not_fed(graph: Graph, feeds: Feeds) -> str:
-    """Return why no input takes the picture, where none does."""
+    """Return why no input takes the picture, if none does."""
     shown = []
     for number, tensor in enumerate(graph.inputs):
         why = why_no_picture(tensor.shape, tensor.dtype, scale_of(tensor)[0])
@@ -93,7 +93,7 @@ def why_not_fed(graph: Graph, feeds: Feeds) -> str:
 
 
 def warn_of_zeros(graph: Graph, feeds: Feeds) -> None:
-    """Log which inputs get zeros because nothing else was asked for."""
+    """Log which inputs get zeros for lack of other values."""
     count = len(graph.inputs)
     zeros = [n for n in range(count) if n != feeds.picture and n not in feeds.given]
     if not zeros:
@@ -109,7 +109,7 @@ def warn_of_zeros(graph: Graph, feeds: Feeds) -> None:
 
 
 def main_values(graph: Graph, feeds: Feeds) -> NDArray[Any]:
-    """Return what the first input gets where no input takes a picture."""
+    """Return the first input's values if no input takes a picture."""
     first = graph.inputs[0]
     return feeds.given[0] if 0 in feeds.given else np.zeros(first.shape, first.dtype)
 
@@ -117,13 +117,13 @@ def main_values(graph: Graph, feeds: Feeds) -> NDArray[Any]:
 def _is_numeric(tensor: Tensor) -> bool:
     try:
         return np.dtype(tensor.dtype).kind in "biufc"
-    except TypeError:  # strings, resources and types that numpy has not
+    except TypeError:  # strings, resources and types that numpy lacks
         return False
 
 
 def takes_picture(tensor: Tensor, is_asked: bool = True) -> bool:
-    """Whether an input takes a picture, whatever sizes it leaves open; `is_asked`: as below."""
-    # A size that is not known is complained of later, by its own line.
+    """Whether an input can take a picture, ignoring open sizes; `is_asked`: see above."""
+    # Unknown sizes are reported later, in an error of their own.
     shape = [max(1, size) for size in tensor.shape]
     return is_picture(shape, tensor.dtype, scale_of(tensor)[0], is_asked)
 
@@ -133,7 +133,7 @@ def _kind(tensor: Tensor) -> str:
 
 
 def _check_size(tensor: Tensor) -> None:
-    # An unknown batch is 1, as the file's own shape says; an unknown height or width fits nothing.
+    # An unknown batch is 1, as in the file's static shape; an unknown height or width never fits.
     shape = (*tensor.shape[:1], *(tensor.shape_signature or tensor.shape)[1:])
     if any(size < 1 for size in shape):
         shown = " x ".join(str(size) if size > 0 else "?" for size in shape)
@@ -144,7 +144,7 @@ def _check_size(tensor: Tensor) -> None:
 
 
 def number_of(name: str, graph: Graph) -> int:
-    """Return the number of an input by its name or number; raises UsageError: there is none."""
+    """Return an input's index, given its name or index; raises UsageError: there is none."""
     names = names_of(graph.inputs, graph.input_names)
     place = place_of(name, graph.inputs, graph.input_names)
     if place is not None:
@@ -155,9 +155,9 @@ def number_of(name: str, graph: Graph) -> int:
 
 
 def place_of(name: str, tensors: Sequence[Tensor], named: Mapping[str, int]) -> int | None:
-    """Return which of a graph's inputs or outputs is meant: by its name or number; None: none.
+    """Return the index of a graph's input or output, given its name or index; None: none matches.
 
-    `named`: what the signature calls them, which comes before their own names.
+    `named`: the signature's names, which take precedence over tensor names.
     """
     for names in (names_of(tensors, named), names_of(tensors, {})):
         if name in names:
@@ -166,9 +166,9 @@ def place_of(name: str, tensors: Sequence[Tensor], named: Mapping[str, int]) -> 
 
 
 def names_of(tensors: Sequence[Tensor], named: Mapping[str, int]) -> list[str]:
-    """Return a name of each input or output: the signature's, its own, or its number.
+    """Return a name for each input or output: the signature's, its own, or its index.
 
-    One that a signature names twice is there twice.
+    A name that the signature uses twice is returned twice.
     """
     left = [*named.items()]
     found = []
@@ -188,7 +188,7 @@ def _read(name: str, path: str, tensor: Tensor) -> NDArray[Any]:
                 shape, dtype = _header(file)
             except _Refused:
                 raise
-            except Exception as error:  # numpy raises many kinds on damaged headers
+            except Exception as error:  # numpy raises many types on damaged headers
                 raise _Refused("is a damaged .npy file") from error
             if shape != tensor.shape or dtype.newbyteorder("=") != np.dtype(tensor.dtype):
                 raise RunError(
@@ -209,8 +209,8 @@ def _read(name: str, path: str, tensor: Tensor) -> NDArray[Any]:
 
 
 def _header(file: BinaryIO) -> tuple[tuple[int, ...], np.dtype[Any]]:
-    """Read the shape and the type that a .npy file claims, and leave the file at its values."""
-    # np.load would also take archives and pickles.
+    """Read the shape and type from a .npy file's header; the file is then at its data."""
+    # np.load would also accept archives and pickles.
     if file.read(len(_MAGIC)) != _MAGIC:
         raise _Refused("is no .npy file, as np.save writes it")
     file.seek(0)
@@ -227,21 +227,21 @@ def _header(file: BinaryIO) -> tuple[tuple[int, ...], np.dtype[Any]]:
     return shape, dtype
 
 
-_MEAN = _STD = 127.5  # label_image's own
+_MEAN = _STD = 127.5  # label_image's defaults
 
 
 def inputs_for(graph: Graph, picture: str | None) -> Arrays:
-    """Return the picture for the input that takes one, else the same random numbers each time.
+    """Return the picture for the picture input, or else reproducible random numbers.
 
-    Raises: CommandError: no input takes a picture. RunError: the model has an input of a type that
-        cannot be fed. PictureError: the picture cannot be read.
+    Raises: CommandError: no input takes a picture. RunError: the model has an input of an
+        unsupported type. PictureError: the picture cannot be read.
     """
-    feeds_of(graph, ())  # complains of what cannot be fed
+    feeds_of(graph, ())  # rejects unsupported inputs
     return picture_inputs(graph, picture) if picture is not None else input_sets(graph)[0]
 
 
 def picture_inputs(graph: Graph, name: str) -> Arrays:
-    """Return the picture as the input that takes one, and zeros for the others."""
+    """Return the picture as the picture input, and zeros for the others."""
     number = feeds_of(graph, (), is_image_asked=True).picture
     if number is None:
         why = why_not_fed(graph, Feeds(None, {}))

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Label files, top results with label_image's arithmetic and order, and what outputs are scores.
+"""Label files, top-k results in label_image's arithmetic and order, and detection of scores.
 
-The output's own scale and zero point are ignored, as label_image ignores them.
+As in label_image, the output's own scale and zero point are ignored.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tflite_opencl.console.errors import RunError
 from tflite_opencl.harness.feeds import scale_of
 
 _MOST_BYTES = 1 << 24  # of a label file
-LEAST_SCORE = 0.001  # label_image's own, of a class that is shown
+LEAST_SCORE = 0.001  # label_image's minimum score of a printed class
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Row:
 
 
 def labels_in(path: str) -> list[str]:
-    """Return the labels of a file; raises RunError: there is no such file, or it is no text."""
+    """Return the labels of a file; raises RunError: it is missing, or not a text file."""
     try:
         with open(path, "rb") as file:
             return labels_of(file.read(_MOST_BYTES + 1))
@@ -47,11 +47,11 @@ def labels_in(path: str) -> list[str]:
 def labels_of(content: bytes) -> list[str]:
     """Return the lines of a label file's content; bytes that are not UTF-8 become U+FFFD.
 
-    Raises: ValueError: it is no text.
+    Raises: ValueError: it is not text.
     """
     if b"\0" in content or len(content) > _MOST_BYTES:
         raise ValueError("is no text with a label a line")
-    # Not splitlines: a label may hold other characters that Python takes for line ends.
+    # Not splitlines: labels may contain other characters that Python treats as line ends.
     lines = content.decode("utf-8-sig", "replace").split("\n")
     return [line.removesuffix("\r") for line in lines[: -1 if not lines[-1] else None]]
 
@@ -67,16 +67,16 @@ def top_results(
 ) -> list[Row]:
     """Return the best `count` classes, best first; scores below `threshold` and NaN are dropped.
 
-    Equal scores: the higher index comes first. Types that label_image does not decode, int16 of
-    input or output for one, are decoded by the output's own `scale` and `zero_point`.
-    `calibration`: what the model's metadata says is to be made of the scores.
-    Shapes: output (..., classes); the first row of classes counts.
+    Of equal scores, the higher index comes first. Types that label_image does not decode, such as
+    int16, are decoded with the output's own `scale` and `zero_point`.
+    `calibration`: score calibration from the model's metadata.
+    Shapes: output (..., classes); only the first row is used.
     Raises: ValueError: such a type, and no scale.
     Source: tflite/examples/label_image/get_top_n_impl.h
     """
     output = np.atleast_1d(output)
     values = output.reshape(-1)[: output.shape[-1]].astype(np.float32)
-    # NOTE: it is the input's type that says how label_image decodes the output.
+    # NOTE: label_image decodes the output by the input's type.
     input_dtype = np.dtype(input_dtype)
     known = (np.uint8, np.int8, np.float16, np.float32)
     if output.dtype in (np.int16, np.float16) or input_dtype not in known:
@@ -100,7 +100,7 @@ def top_results(
 
 
 def class_numbers(asked: Sequence[str], labels: Sequence[str]) -> frozenset[int]:
-    """Return the classes with these numbers or names: a label's, or what it has before a comma.
+    """Return the classes with these indices or names: a label, or its part before a comma.
 
     Raises: ValueError: there is no such class; the text is one line.
     """
@@ -125,22 +125,22 @@ def format_score(score: float) -> str:
 
 
 def format_row(row: Row, labels: Sequence[str]) -> str:
-    """Return `0.776471: 653 military uniform`, without a name where there is no label."""
+    """Return `0.776471: 653 military uniform`, without a name if there is no label."""
     text = f"{format_score(row.score)}: {row.index}"
     return f"{text} {labels[row.index]}" if row.index < len(labels) else text
 
 
-# What only moves or converts the values of the op before it.
+# Ops that only move or convert the values of the op before.
 _TRANSPARENT = {"RESHAPE", "SQUEEZE", "QUANTIZE", "DEQUANTIZE", "CAST", "EXPAND_DIMS", "SLICE"}
 _SCORES = {"SOFTMAX", "LOG_SOFTMAX", "LOGISTIC"}
 _FEATURES = {"L2_NORMALIZATION", "MEAN", "AVERAGE_POOL_2D", "MAX_POOL_2D", "SUM", "REDUCE_MAX"}
 _NORMS = {"SQRT", "RSQRT", "POW"}
-# What stands between a norm and what is divided by it: no less than a little, and of its shape.
+# Ops between a norm and the division by it: a lower bound, and broadcasting.
 _OF_NORMS = _TRANSPARENT | {"MAXIMUM", "ADD", "BROADCAST_TO"}
 
 
 def may_be_scores(output: Tensor, fed: Tensor) -> bool:
-    """Whether an output has the form of scores: a row of numbers, or one a picture.
+    """Whether an output has the shape of scores: a row of numbers, or one per picture.
 
     `fed`: the input whose type decides how label_image decodes scores.
     """
@@ -153,10 +153,10 @@ def may_be_scores(output: Tensor, fed: Tensor) -> bool:
 
 
 def are_scores(graph: Graph, first: Tensor, fed: Tensor, classes: int) -> bool:
-    """Whether the first output is scores of classes.
+    """Whether the first output holds class scores.
 
-    `first`: it, in the shape of a run. `fed`: the input with the picture. `classes`: how many
-    labels there are, 0 where there are none.
+    `first`: that output, in its shape of a run. `fed`: the picture input. `classes`: number of
+    labels, 0 if there are none.
     """
     if graph.outputs[0] in graph.inputs or not may_be_scores(first, fed):
         return False
@@ -167,11 +167,11 @@ def are_scores(graph: Graph, first: Tensor, fed: Tensor, classes: int) -> bool:
 
 
 def gives_features(graph: Graph) -> bool:
-    """Whether the last op says that the output is no row of scores."""
+    """Whether the last op shows that the output is not a row of scores."""
     last = _last_op(graph)
     if last is None:
         return False
-    if last.op in ("MUL", "DIV"):  # as x * rsqrt(sum(x * x)) is computed
+    if last.op in ("MUL", "DIV"):  # x * rsqrt(sum(x * x)) ends in these
         makers = _makers(graph)
         by = (_maker_of(tensor, makers, _OF_NORMS) for tensor in last.inputs)
         return any(node is not None and node.op in _NORMS for node in by)
@@ -179,7 +179,7 @@ def gives_features(graph: Graph) -> bool:
 
 
 def gives_scores(graph: Graph) -> bool:
-    """Whether the last op says that the output is scores."""
+    """Whether the last op shows that the output holds scores."""
     last = _last_op(graph)
     return last is not None and last.op in _SCORES
 
@@ -196,7 +196,7 @@ def _makers(graph: Graph) -> dict[Tensor, Node]:
 def _maker_of(
     tensor: Tensor | None, makers: Mapping[Tensor, Node], between: Collection[str]
 ) -> Node | None:
-    """Return the node that computes a tensor's values, before all of these ops; None: none does."""
+    """Return the node that computes a tensor's values, skipping these ops; None: none does."""
     node = makers.get(tensor) if tensor is not None else None
     while node is not None and node.op in between and node.inputs[0] is not None:
         node = makers.get(node.inputs[0])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""TFLite's interpreter for a job: on the CPU, or through a delegate, ready to run."""
+"""TFLite's interpreter for a job: on the CPU or through a delegate, ready to run."""
 
 from __future__ import annotations
 
@@ -34,22 +34,22 @@ from tflite_opencl.timing.timing import Stopwatch, Times
 from tflite_opencl.timing.trace import Trace, trace_of
 
 _TRACED_RUNS = 5
-_PATIENCE = 3  # times the seconds, for the runs of a slow model
+_PATIENCE = 3  # factor of the seconds, for the runs of a slow model
 log = logging.getLogger("tflite_opencl")
-# TFLite writes a few lines to stdout: their text is whole, "INFO: " included.
+# Lines that TFLite itself writes to stdout: the text includes the "INFO: " prefix.
 stdout = logging.getLogger("tflite_opencl.stdout")
 
 
 class OpenInterpreter:
     """An interpreter with allocated tensors; its inputs are the job's.
 
-    All that runs it raises as `step` does.
+    Everything that runs it raises as `step` does.
 
     Attributes:
         interpreter: TFLite's own. load_ms: from the file to allocated tensors, kernels built.
         load_parts: of load_ms, by delegate.Watch's phases; empty without our delegate.
-        delegation: what the OpenCL delegate took, if it is one. others: the nodes that a delegate
-            library took.
+        delegation: the nodes that the OpenCL delegate took, if any. others: the nodes that a
+            delegate library took.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class OpenInterpreter:
         library: str = "",
         others: Sequence[int] = (),
     ) -> None:
-        """`seconds`: of each phase of the start, by its name. `library`: as Delegation has it."""
+        """`seconds`: of each start-up phase, by its name. `library`: as in Delegation."""
         self.interpreter = interpreter
         self.others = others
         self._delegates = delegates
@@ -84,11 +84,11 @@ class OpenInterpreter:
             self.load_parts = {phase: taken * 1e3 for phase, taken in seconds.items()}
 
     def measure(self, count: int, warmup_runs: int) -> Times:
-        """Time so many runs, after some that do not count. Raises: as `measured`."""
+        """Time this many runs, after warm-up runs. Raises: as `measured`."""
         return measured(lambda stopwatch: self.time(stopwatch, count, warmup_runs), count)
 
     def measure_longer(self, seconds: float) -> Times | None:
-        """Time runs until their figures are stable; None: Ctrl-C ended it before."""
+        """Time runs until their statistics are stable; None: interrupted by Ctrl-C."""
         stopwatch = Stopwatch()
         with contextlib.suppress(KeyboardInterrupt):
             with self._running():
@@ -97,7 +97,7 @@ class OpenInterpreter:
         return None
 
     def time(self, stopwatch: Stopwatch, count: int, warmup_runs: int) -> None:
-        """Let a stopwatch time so many runs, after some that do not count.
+        """Time this many runs with a stopwatch, after warm-up runs.
 
         Raises: KeyboardInterrupt: the stopwatch has the times so far.
         """
@@ -107,9 +107,9 @@ class OpenInterpreter:
     def run_each(
         self, input_number: int, pixels: NDArray[Any], batch: int = 1
     ) -> list[tuple[NDArray[Any], ...]]:
-        """Return the outputs for each picture, given to the input of this number.
+        """Return the outputs for each picture, passed to the input with this index.
 
-        `batch`: pictures that the model itself takes at once; the last one fills what is left.
+        `batch`: batch size of the model itself; the last picture pads a partial batch.
         Shapes: (n, h, w, c)
         """
         index = self.interpreter.get_input_details()[input_number]["index"]
@@ -132,7 +132,7 @@ class OpenInterpreter:
 
     @property
     def judge(self) -> Kernels | None:
-        """Which kernels judged the last run; None: this is no judge."""
+        """The reference kernels of the last run; None: the job is not JUDGE's."""
         made = self.interpreter
         return made.kernels if isinstance(made, JudgeInterpreter) else None
 
@@ -141,21 +141,21 @@ class OpenInterpreter:
         return tuple(outputs_of(self.interpreter))
 
     def profile(self) -> Sequence[LaunchTime]:
-        """Run some more times; return the OpenCL launches' times; needs Job.profile_rows."""
+        """Run a few more times; return the times of OpenCL launches; needs Job.profile_rows."""
         if not (self.delegation and self.delegation.delegated):
             return ()
         with self._running():
             return launch_times(self._delegate, self.interpreter.invoke, 1)[0]
 
     def node_profile(self, graph: Graph) -> Profile | None:
-        """Run some more times; return where the time goes; None: no node ran on OpenCL."""
+        """Run a few more times; return the profile; None: no node ran on OpenCL."""
         if not (self.delegation and self.delegation.delegated):
             return None
         with self._running():
             return profile_of(self._delegate, infer(graph), self.interpreter.invoke)
 
     def trace(self, name: str) -> Trace | None:
-        """Run some more times; return what happened by time; None: no node ran on OpenCL."""
+        """Run a few more times; return the timeline; None: no node ran on OpenCL."""
         taken = self.delegation
         if not (taken and taken.delegated):
             return None
@@ -174,9 +174,9 @@ class OpenInterpreter:
 
 
 def measured(time: Callable[[Stopwatch], object], count: int) -> Times:
-    """Return the times of `count` runs, which `time` has a stopwatch take, or those before Ctrl-C.
+    """Return the times of `count` runs measured by `time`, or of those before Ctrl-C.
 
-    Raises: KeyboardInterrupt only where no timed run has ended.
+    Raises: KeyboardInterrupt only if no timed run has finished.
     """
     stopwatch = Stopwatch()
     try:
@@ -192,18 +192,18 @@ def measured(time: Callable[[Stopwatch], object], count: int) -> Times:
 def open_interpreter(
     job: Job, runtime: Runtime, graph: Graph, announced: Sequence[str] = ()
 ) -> Iterator[OpenInterpreter]:
-    """Give the job's interpreter; nothing has run yet.
+    """Yield the job's interpreter; nothing has run yet.
 
-    `graph`: the model's, as it was read.
-    `announced`: names of delegates to log TFLite's lines for, as they are made and applied.
+    `graph`: the model's, as read from the file.
+    `announced`: delegates whose creation and application is logged as by TFLite.
     Raises: RunError: TFLite cannot run the model, or the external delegate cannot be used.
-        DelegateError: the OpenCL delegate cannot be made. DelegateFailed: it failed later.
+        DelegateError: the OpenCL delegate cannot be created. DelegateFailed: it failed later.
     """
     if job.external is not None and graph.subgraph:
         raise RunError("--signature: TFLite tells what a delegate library takes of no other graph")
     begin_s = time.perf_counter()
     with contextlib.ExitStack() as stack:
-        # Only our delegate's start has phases to show.
+        # Only our delegate's start-up has phases to display.
         with watched() if job.opencl is None else bars.start() as watch:
             profiling = job.profile_rows > 0 or job.traces
             options = job.opencl and replace(job.opencl, profiling=profiling)
@@ -211,7 +211,7 @@ def open_interpreter(
                 delegates_for(graph, runtime, options, job.external, job.is_external_last)
             )
             if announced:
-                # Only the first delegate of the process is announced so.
+                # TFLite announces only the first delegate of the process this way.
                 stdout.info("INFO: %s delegate created.", announced[0])
             interpreter = interpreter_for(job, runtime, graph, delegates)
             if isinstance(interpreter, JudgeInterpreter):
@@ -232,7 +232,7 @@ def _of_library(
 ) -> Sequence[int]:
     """Return the nodes that the job's delegate library took.
 
-    The tensors are not yet allocated: then TFLite gives XNNPACK what is left, and tells no names.
+    Before allocation: TFLite then gives remaining nodes to XNNPACK, and does not tell which.
     """
     if job.external is None:
         return ()
@@ -241,7 +241,7 @@ def _of_library(
 
 
 def delegate_names(job: Job) -> list[str]:
-    """Return label_image's names of the delegates that are announced."""
+    """Return label_image's names of the delegates to announce."""
     names = ["EXTERNAL"] * (job.external is not None) + ["GPU"] * (job.opencl is not None)
     names = names[::-1] if job.is_external_last else names
     return names + ["XNNPACK"] * job.announce_xnnpack
@@ -254,8 +254,8 @@ def log_applied(names: Sequence[str]) -> None:
 
 
 def interpreter_for(job: Job, runtime: Runtime, graph: Graph, delegates: Sequence[Any] = ()) -> Any:
-    """Return the job's interpreter; its tensors are not yet allocated. Raises as `step`."""
-    # A delegate would get each node apart.
+    """Return the job's interpreter; its tensors are not allocated yet. Raises as `step`."""
+    # A delegate would get each node as a separate partition.
     keeps_all = job.cpu_kernels == "reference" and not delegates and overwrites(graph)
     external = job.external is not None
     line = "Failed to apply EXTERNAL delegate." if external else "Failed to construct interpreter"
@@ -268,23 +268,23 @@ def interpreter_for(job: Job, runtime: Runtime, graph: Graph, delegates: Sequenc
 
 
 def allocate(job: Job, interpreter: Any, delegates: Sequence[Any]) -> None:
-    """Allocate tensors; set the inputs to the job's, others to zeros. Raises as `step`."""
+    """Allocate tensors; set inputs to the job's values or to zeros. Raises as `step`."""
     with step(delegates, "Failed to allocate tensors!"):
         interpreter.allocate_tensors()
         values = {job.input_number: job.input, **dict(job.other_inputs)}
         for number, details in enumerate(interpreter.get_input_details()):
             value = values.get(number)
-            if value is None:  # without a value it would hold random memory
+            if value is None:  # otherwise it would be uninitialised
                 value = np.zeros(interpreter.get_tensor(details["index"]).shape, details["dtype"])
             interpreter.set_tensor(details["index"], value)
 
 
 @contextlib.contextmanager
 def step(delegates: Sequence[Any], line: str) -> Iterator[None]:
-    """Turn TFLite's errors into label_image's line, or, with OpenCL, into one the CPU recovers.
+    """Convert TFLite's errors to label_image's line, or, with OpenCL, to a recoverable error.
 
-    Raises: RunError, or with our delegate, where it took a node, DelegateFailed. KeyboardInterrupt:
-        Ctrl-C was pressed, whatever became of the steps.
+    Raises: RunError, or DelegateFailed if our delegate took nodes. KeyboardInterrupt:
+        Ctrl-C was pressed, whether or not the steps succeeded.
     """
     try:
         yield
@@ -293,7 +293,7 @@ def step(delegates: Sequence[Any], line: str) -> Iterator[None]:
         interrupts.check()
         if (delegate := _ours(delegates)) is not None:
             verdicts, is_alone = delegate.verdicts, len(delegates) == 1
-            # What fails where it took no node is TFLite's own, or the other delegate's.
+            # Without any node of ours, the failure is TFLite's own, or the other delegate's.
             is_ours = is_alone and (not verdicts or any(each.is_taken for each in verdicts))
             if delegate.failure or is_ours:
                 raise DelegateFailed(delegate.failure or one_line(error)) from error

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Models whose inputs leave sizes open, such as (1, -1, -1, 3): what they are in this run.
+"""Fixes input sizes that a model leaves open, such as (1, -1, -1, 3).
 
-By .npy files of the inputs, by --input_size, by the picture, or 224 x 224.
+They come from the inputs' .npy files, --input_size, the picture, or default to 224 x 224.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ Size = tuple[int, int]  # height and width
 
 
 def with_file_shapes(graph: Graph, files: Sequence[tuple[str, str]]) -> Graph:
-    """Return the graph whose open inputs have the shapes of their .npy files.
+    """Return the graph with open inputs in the shapes of their .npy files.
 
-    `files`: the name or number of an input, and its file; what does not fit is left as it is.
+    `files`: the name or index of an input, and its file; mismatches are ignored.
     """
     found = {}
     for name, path in files:
         number = number_of(name, graph)
         tensor = graph.inputs[number]
-        # What is wrong with a file is said where its values are read.
+        # Errors in the file are reported when its values are read.
         with contextlib.suppress(Exception):
             shape = np.load(path, mmap_mode="r", allow_pickle=False).shape
             if is_open(tensor) and _fits(tensor, shape):
@@ -54,12 +54,12 @@ def with_picture_size(
     can_run: Callable[[Graph], bool] = lambda graph: True,
     files: Sequence[tuple[str, str]] = (),
 ) -> Graph:
-    """Return the graph whose input for the picture has a fixed size; others stay as they are.
+    """Return the graph with a fixed size of the picture input; other inputs are unchanged.
 
-    `size`: what somebody asked for. `picture`: the only picture's file, whose own size counts else
-    where the model runs at it; None: there is none, or are several. `files`: as of
-    `with_file_shapes`: such inputs take no picture.
-    Raises: UsageError: the model leaves no such size open, or another one.
+    `size`: the requested one. `picture`: the file of the only picture, whose size is used if the
+    model runs at it; None: there is none, or several. `files`: as in
+    `with_file_shapes`: these inputs take no picture.
+    Raises: UsageError: the model does not leave this size open.
     """
     given = {number_of(name, graph) for name, _ in files}
     takers = (
@@ -93,12 +93,12 @@ def with_picture_size(
 def sized_graph(
     graph: Graph, model: str, size: Size | None, picture: str | None, runtime: Runtime
 ) -> Graph:
-    """Return the graph of `with_picture_size`, at the picture's own size where that runs."""
+    """Return the graph of `with_picture_size`, in the picture's own size if that runs."""
     return with_picture_size(graph, size, picture, lambda sized: runs(sized, model, runtime))
 
 
 def runs(graph: Graph, model: str | bytes, runtime: Runtime) -> bool:
-    """Whether a model can run with the shapes of its inputs in the graph, within some memory."""
+    """Whether a model runs with the graph's input shapes, within a memory limit."""
     tensors = [each for node in infer(graph).nodes for each in node.outputs if each.data is None]
     if 4 * sum(math.prod(each.shape) for each in tensors) > _MOST_BYTES:
         return False
@@ -107,14 +107,14 @@ def runs(graph: Graph, model: str | bytes, runtime: Runtime) -> bool:
     try:
         made = runtime.interpreter(model, 1, "builtin", graph=graph)
         made.allocate_tensors()
-        # TFLite makes empty tensors of what is smaller than a window.
+        # TFLite creates empty tensors if the input is smaller than a window.
         return all(math.prod(details["shape"]) for details in _details(made, tensors))
     except (RuntimeError, ValueError, RunError):
         return False
 
 
 def _details(made: Any, tensors: Sequence[Tensor]) -> list[dict[str, Any]]:
-    """Return what an interpreter tells of these tensors; of another signature's graph nothing."""
+    """Return an interpreter's details of these tensors; of another signature's graph none."""
     if not hasattr(made, "get_tensor_details"):
         return []
     indices = {each.index for each in tensors}
@@ -122,7 +122,7 @@ def _details(made: Any, tensors: Sequence[Tensor]) -> list[dict[str, Any]]:
 
 
 def is_open(tensor: Tensor) -> bool:
-    """Whether the file leaves a size open, other than how many there are."""
+    """Whether the file leaves a size open, the rank excepted."""
     return any(size < 1 for size in _signature(tensor)[1:])
 
 
@@ -138,7 +138,7 @@ def _fits(tensor: Tensor, shape: Sequence[int]) -> bool:
 
 
 def _open_axes(tensor: Tensor) -> tuple[int, int] | None:
-    """Return the axes of height and width where one of them is open; None: none is."""
+    """Return the axes of height and width if one of them is open; None: neither is."""
     own = _signature(tensor)
     if len(own) != 4:
         return None
@@ -149,7 +149,7 @@ def _open_axes(tensor: Tensor) -> tuple[int, int] | None:
 
 
 def _sized(graph: Graph, number: int, size: Size) -> Graph:
-    """Return the graph with a size for one of its inputs. Raises: UsageError: it does not fit."""
+    """Return the graph with one input resized. Raises: UsageError: it does not fit."""
     tensor = graph.inputs[number]
     axes = _open_axes(tensor)
     assert axes is not None
@@ -163,7 +163,7 @@ def _sized(graph: Graph, number: int, size: Size) -> Graph:
 
 
 def _size_of(path: str) -> Size | None:
-    """Return a picture's height and width; None: it cannot be read, which is said later."""
+    """Return a picture's height and width; None: it cannot be read, which is reported later."""
     with contextlib.suppress(Exception):
         height, width = load_picture(path).shape[:2]
         return height, width

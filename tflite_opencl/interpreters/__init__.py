@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""TFLite's interpreters, and what stands in where there are none."""
+"""Interpreters: TFLite's, LiteRT's CompiledModel, and substitutes where neither is installed."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""LiteRT's CompiledModel on an accelerator, fed, run and read as TFLite's Interpreter is."""
+"""Adapts LiteRT's CompiledModel on an accelerator to the interface of TFLite's Interpreter."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from tflite_opencl.console.errors import OneLineError
 from tflite_opencl.interpreters.runtime import Runtime
 
 OPTIONS_VARIABLE = "TFLITE_OPENCL_OPTIONS"
-# LiteRT compiles under a lock, and its Python keeps Python's own lock while it waits for that one.
-# The thread that compiles then waits for Python's in the delegate: two must not compile at once.
+# LiteRT compiles under a lock, and its Python binding holds the GIL while waiting for that lock.
+# The compiling thread then waits for the GIL in the delegate: serialise compilation.
 _compiling = threading.Lock()
 _KERNEL_MODES = {"auto": "XNNPACK", "reference": "REFERENCE", "builtin": "BUILTIN"}
 
 
 class CompiledInterpreter:
-    """The first signature of a CompiledModel, whose tensors have TFLite's indices.
+    """The first signature of a CompiledModel, with TFLite's tensor indices.
 
     Attributes:
-        delegate: ours inside it; None: the accelerator is another, or the CPU runs all.
+        delegate: ours inside it; None: the accelerator is another, or the CPU runs everything.
     """
 
     def __init__(
@@ -41,14 +41,14 @@ class CompiledInterpreter:
         cpu_kernels: str = "auto",
         threads: int | None = 1,
     ) -> None:
-        """Compile the model for the GPU, and for the CPU what that leaves.
+        """Compile the model for the GPU, and the remaining nodes for the CPU.
 
-        `folder`: with libLiteRtGpuAccelerator.so; "": compile it for the CPU alone.
-        `options`: ours, which None leaves as they are.
+        `folder`: with libLiteRtGpuAccelerator.so; "": compile only for the CPU.
+        `options`: ours; None: unchanged.
 
         Raises:
-            RuntimeError, ValueError: LiteRT refuses the model.
-            OneLineError: the runtime has no such CompiledModel.
+            RuntimeError, ValueError: LiteRT rejects the model.
+            OneLineError: the runtime has no suitable CompiledModel.
         """
         self._plain = runtime.interpreter(model, threads, cpu_kernels)
         compiled_model, settings = _litert("compiled_model"), _litert("options")
@@ -71,28 +71,28 @@ class CompiledInterpreter:
         self.allocate_tensors()
 
     def taken(self, graph: Graph) -> set[int]:
-        """Return the nodes of the file that the accelerator runs, as far as it tells them."""
+        """Return the nodes of the file that the accelerator runs, as far as it reports them."""
         if self.delegate is not None:
             return {each.node for each in self.delegate.verdicts if each.is_taken}
         is_whole = self._model.is_fully_accelerated()
         return {node.index for node in graph.nodes} if is_whole else set()
 
     def get_input_details(self) -> list[dict[str, Any]]:
-        """Return what TFLite tells of the inputs, at their present shapes."""
+        """Return TFLite's details of the inputs, in their current shapes."""
         return self._details(self._plain.get_input_details(), "inputs")
 
     def get_output_details(self) -> list[dict[str, Any]]:
-        """Return what TFLite tells of the outputs, at their present shapes."""
+        """Return TFLite's details of the outputs, in their current shapes."""
         return self._details(self._plain.get_output_details(), "outputs")
 
     def resize_tensor_input(self, index: int, shape: Sequence[int]) -> None:
-        """Give an input another shape."""
+        """Resize an input."""
         self._model.resize_input_tensor(self._order("inputs").index(index), shape, strict=False)
 
     def allocate_tensors(self) -> None:
-        """Make the buffers of inputs and outputs, which are zeros or have what was there."""
-        # Asked for shapes, LiteRT lets TFLite prepare. Else its first run does so after it bound
-        # the outputs, and an output that TFLite's kernel calls dynamic loses its buffer: a scalar
+        """Allocate the buffers of inputs and outputs, zeroed or with their old content."""
+        # Querying shapes makes LiteRT prepare TFLite. Otherwise its first run does so after binding
+        # the outputs, and an output that TFLite's kernel makes dynamic loses its buffer: a scalar
         # of READ_VARIABLE. Source: litert/runtime/compiled_model.cc Run, GetOutputTensorShapes
         self._model.get_output_tensor_details(self._model.get_signature_by_index(0)["key"])
         buffers = {
@@ -107,11 +107,11 @@ class CompiledInterpreter:
         }
 
     def reset_all_variables(self) -> None:
-        """Do nothing: LiteRT loads no variable tensors, and resource variables are never reset."""
+        """Do nothing: LiteRT loads no variable tensors, and never resets resource variables."""
 
     def set_tensor(self, index: int, values: NDArray[Any]) -> None:
         """Copy values into an input."""
-        # LiteRT's Python knows fewer types than its C, and compares no type here.
+        # LiteRT's Python API has fewer types than its C API, and does not check them here.
         self._by_index[index].write(np.frombuffer(values.tobytes(), np.int8))
 
     def get_tensor(self, index: int) -> NDArray[Any]:
@@ -124,7 +124,7 @@ class CompiledInterpreter:
         return np.asarray(buffer.read(size_bytes, np.int8).view(dtype).reshape(shape))
 
     def tensor(self, index: int) -> Callable[[], NDArray[Any]]:
-        """Return a function that returns an array; the next run sees what is written there."""
+        """Return a function that returns an array; writes to it are visible to the next run."""
 
         def view() -> NDArray[Any]:
             if index not in self._changed:
@@ -149,7 +149,7 @@ class CompiledInterpreter:
         ]
 
     def _order(self, which: str) -> list[int]:
-        """Return the tensor indices of the "inputs" or "outputs", as LiteRT orders them."""
+        """Return the tensor indices of the "inputs" or "outputs", in LiteRT's order."""
         signature = self._model.get_signature_by_index(0)
         found = self._plain._get_full_signature_list().get(signature["key"])
         if found is not None:
@@ -159,7 +159,7 @@ class CompiledInterpreter:
 
 
 def options_text(options: Mapping[str, Any]) -> str:
-    """Return options as the library reads them: "tune:off;own_context:1"."""
+    """Return options in the library's syntax: "tune:off;own_context:1"."""
 
     def text(value: Any) -> str:
         if isinstance(value, bool):
@@ -171,10 +171,10 @@ def options_text(options: Mapping[str, Any]) -> str:
 
 @contextlib.contextmanager
 def _as_file(model: bytes | str) -> Iterator[str]:
-    """Give the path of a model while it is opened; content becomes a file in memory.
+    """Yield the path of a model while it is opened; content becomes an in-memory file.
 
-    The delegate looks for a model in all the memory below its names. A file has memory of its own;
-    below a buffer is the heap, which would take longer to read than a small model to compile.
+    The delegate searches for a model in the whole mapping that contains its names. A file has its
+    own mapping; a buffer is on the heap, which takes longer to scan than a small model to compile.
     """
     if isinstance(model, str):
         yield model

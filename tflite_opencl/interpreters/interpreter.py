@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""TFLite's interpreter, with or without a delegate: how each is opened, fed, run and read."""
+"""TFLite's interpreter with or without a delegate: creating, feeding, running and reading it."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ def delegates_for(
     library: tuple[str, Mapping[str, str]] | None = None,
     is_library_last: bool = False,
 ) -> Iterator[list[Any]]:
-    """Give that of a library, and ours, closed in the end, in the order in which they take nodes.
+    """Yield a library's delegate and ours, in the order in which they take nodes; then close them.
 
-    `graph`: the model's, as it was read, or all of them, so that none is read again.
+    `graph`: the model's, as read, or all of them, to avoid reading them again.
     Raises: RunError: the library cannot be used. DelegateError: our delegate cannot.
     """
     found = []
@@ -48,9 +48,9 @@ def delegates_for(
 
 
 def read_graph(path: str, signature: str | None = None) -> Graph:
-    """Return the graph of a model that this signature runs; None: the first.
+    """Return the graph of a model's signature; None: the first.
 
-    Raises: CommandError: the file cannot be read. ModelError: it is no model. SignatureError.
+    Raises: CommandError: the file cannot be read. ModelError: it is not a model. SignatureError.
     """
     try:
         return read_model(path, signature)
@@ -67,10 +67,10 @@ def delegated(
     cpu_kernels: str,
     is_shown: bool = True,
 ) -> Iterator[tuple[Any, OpenCLDelegate]]:
-    """Give an allocated interpreter with the delegate, and the delegate; closed in the end.
+    """Yield an allocated interpreter with the delegate, and the delegate; closed at the end.
 
-    `graph`: the model's, as it was read. `is_shown`: a terminal shows how far the start is.
-    Raises: CommandError: TFLite refuses the model, or the delegate fails. DelegateError: no device.
+    `graph`: the model's, as read. `is_shown`: display start-up progress on a terminal.
+    Raises: CommandError: TFLite rejects the model, or the delegate fails. DelegateError: no device.
     """
     with contextlib.ExitStack() as stack:
         with bars.start(os.path.basename(model)) if is_shown else contextlib.nullcontext():
@@ -82,16 +82,16 @@ def delegated(
 
 @contextlib.contextmanager
 def failures(model: str = "the model", delegate: OpenCLDelegate | None = None) -> Iterator[None]:
-    """Turn TFLite's errors into a CommandError, which tells what the delegate says of it."""
+    """Convert TFLite's errors to a CommandError with the delegate's own error message."""
     try:
         yield
     except (RuntimeError, ValueError) as error:
-        interrupts.check()  # TFLite makes an error of Ctrl-C
+        interrupts.check()  # TFLite turns Ctrl-C into an error
         raise failed(model, (delegate.failure if delegate else None) or error) from error
 
 
 def failed(model: str, error: object) -> CommandError:
-    """Return the error of a model that does not run."""
+    """Return the error for a model that does not run."""
     return CommandError(f"{model} does not run: {error}")
 
 
@@ -106,7 +106,7 @@ def allocated(
 ) -> Any:
     """Return an interpreter with allocated tensors; raises RuntimeError or ValueError.
 
-    `graph`: which of the model's it runs; None: the first.
+    `graph`: one of the model's; None: the first.
     """
     made = runtime.interpreter(model, threads, cpu_kernels, delegates, keeps_all, graph)
     made.allocate_tensors()
@@ -114,8 +114,8 @@ def allocated(
 
 
 def overwrites(graph: Graph) -> bool:
-    """Whether TFLite may write over a tensor that is read later, unless it keeps all tensors."""
-    # NOTE: a view of DYNAMIC_UPDATE_SLICE's operand, by RESHAPE, reads the updated one.
+    """Whether TFLite may overwrite a tensor that is read later, unless it preserves all tensors."""
+    # NOTE: a RESHAPE view of DYNAMIC_UPDATE_SLICE's operand reads the updated data.
     return any(node.op == "DYNAMIC_UPDATE_SLICE" for node in graph.nodes)
 
 
@@ -138,9 +138,9 @@ def outputs_of(made: Any) -> Arrays:
 
 
 def by_picture(outputs: Sequence[NDArray[Any]], batch: int) -> list[tuple[NDArray[Any], ...]]:
-    """Return the outputs of each picture of a model that takes so many at once.
+    """Return the outputs of each picture in a batch.
 
-    Shapes: (batch, ...) -> (1, ...) each; another output is there for all of them
+    Shapes: (batch, ...) -> (1, ...) each; other outputs are shared by all of them
     """
     if batch == 1:
         return [tuple(outputs)]
@@ -153,9 +153,9 @@ def by_picture(outputs: Sequence[NDArray[Any]], batch: int) -> list[tuple[NDArra
 def taken_nodes(made: Any, graph: Graph) -> set[int]:
     """Return the nodes of the file that a delegate runs.
 
-    TFLite lists a delegate's nodes after the file's own; what one stands for is found by walking
-    from its outputs to its inputs. What no output needs, as an ASSIGN_VARIABLE, is found nowhere:
-    it counts as taken where all else is.
+    TFLite appends a delegate's nodes to the file's own; the originals are found by walking
+    from outputs to inputs. Nodes that no output depends on, such as ASSIGN_VARIABLE, count as
+    taken if all others are.
     """
     found: set[int] = set()
     for detail in made._get_ops_details()[len(graph.nodes) :]:
@@ -166,7 +166,7 @@ def taken_nodes(made: Any, graph: Graph) -> set[int]:
 
 
 def _needed(graph: Graph, tensors: Iterable[int], stop: Collection[int] = ()) -> set[int]:
-    """Return the nodes that compute these tensors; those of `stop` are given."""
+    """Return the nodes that compute these tensors, not walking beyond `stop`."""
     producers = {output.index: step for step in graph.nodes for output in step.outputs}
     found: set[int] = set()
     ahead = [int(index) for index in tensors]

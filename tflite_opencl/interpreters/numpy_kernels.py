@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""TFLite's arithmetic of 8-bit nodes in numpy: what they have to be where no TFLite is installed.
+"""TFLite's 8-bit arithmetic in numpy: the reference on systems without TFLite.
 
-It is the reference kernels' of ai-edge-litert, bit for bit, and takes nothing from `delegate` but
-the rules of fixed point, and the functions that fold sizes and indices, so that these cannot
-differ. Products are summed in doubles, which hold these integers exactly.
+Bit-exact with ai-edge-litert's reference kernels. Imports from `delegate` only the fixed-point
+rules and the functions that fold shapes and indices, so that the two cannot
+diverge. Products are summed in doubles, which represent these integers exactly.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from tflite_opencl.interpreters.numpy_softmax import softmax
 Array = NDArray[Any]
 Doubles = NDArray[np.float64]
 _EIGHT_BITS = ("uint8", "int8")
-_LEFT_SHIFT = 20  # of ADD's terms. Source: tflite/kernels/add.cc
+_LEFT_SHIFT = 20  # of ADD's operands. Source: tflite/kernels/add.cc
 
 
 class NoNumpyForm(RuntimeError):
-    """A node whose arithmetic is not here; the text names it."""
+    """A node that is not implemented here; the text names it."""
 
 
 def compute(node: Node, inputs: Sequence[Array | None]) -> Array:
-    """Return the one output of a node.
+    """Return the single output of a node.
 
-    `inputs`: of each input in its shape; None: the node leaves it out.
+    `inputs`: each in its shape; None: the node omits it.
     Raises: NoNumpyForm: as `require`.
     """
     require(node)
@@ -40,7 +40,7 @@ def compute(node: Node, inputs: Sequence[Array | None]) -> Array:
 
 
 def require(node: Node) -> None:
-    """Check that the arithmetic of a node is here. Raises: NoNumpyForm: it is not."""
+    """Check that a node is implemented here. Raises: NoNumpyForm: it is not."""
     if integers.is_known(node):
         return
     if node.op not in _FORMS or len(node.outputs) != 1:
@@ -62,7 +62,7 @@ def require(node: Node) -> None:
 
 
 def _of_indices(node: Node, inputs: Sequence[Array | None]) -> Array:
-    """Compute sizes or indices. Raises: NoNumpyForm: TFLite fails, or its result is not known."""
+    """Compute shapes or indices. Raises: NoNumpyForm: TFLite fails, or its result is unknown."""
     given = tuple(t and replace(t, data=v) for t, v in zip(node.inputs, inputs, strict=True))
     values = integers.computed(replace(node, inputs=given), [v for v in inputs if v is not None])
     if values is None:
@@ -77,13 +77,13 @@ def _scale_and_zero(tensor: Tensor | None) -> tuple[float, int]:
 
 
 def _real(tensor: Tensor | None, values: Array | None) -> Doubles:
-    """Return values less their zero point."""
+    """Return values minus their zero point."""
     assert values is not None
     return values.astype(np.float64) - _scale_and_zero(tensor)[1]
 
 
 def _operands(node: Node, inputs: Sequence[Array | None]) -> tuple[Doubles, Doubles]:
-    """Return a product's values and weights; convolutions pass over the zero point of int8's."""
+    """Return a product's values and weights; convolutions ignore the zero point of int8's."""
     source, weights = node.inputs[:2]
     if node.op != "FULLY_CONNECTED" and weights is not None and weights.dtype == "int8":
         return _real(source, inputs[0]), np.asarray(inputs[1], np.float64)
@@ -138,9 +138,9 @@ def _requantised(node: Node, sums: Array) -> Array:
 
 
 def _taps(node: Node, values: Doubles, size: tuple[int, int], fill: float) -> list[Doubles]:
-    """Return for each place of a window what it reads, row by row; beyond the edge: `fill`.
+    """Return the input value at each position of a window, row by row; out of bounds: `fill`.
 
-    Shapes: (n, h, w, c) -> of each of the window's places (n, oh, ow, c)
+    Shapes: (n, h, w, c) -> (n, oh, ow, c) for each position in the window
     Source: tflite/kernels/padding.h ComputePaddingWithOffset
     """
     options, (_, out_h, out_w, _) = node.options, node.outputs[0].shape
@@ -237,7 +237,7 @@ def _concatenation(node: Node, inputs: Sequence[Array | None]) -> Array:
 
 
 def _pad(node: Node, inputs: Sequence[Array | None]) -> Array:
-    """Source: tflite/kernels/pad.cc: the zero point is around the input."""
+    """Source: tflite/kernels/pad.cc: pads with the zero point."""
     values, sizes = inputs
     assert values is not None
     assert sizes is not None

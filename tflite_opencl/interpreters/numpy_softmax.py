@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""SOFTMAX of 8 bits in numpy, by gemmlowp's fixed point as TFLite's reference kernel has it."""
+"""8-bit SOFTMAX in numpy, in gemmlowp's fixed-point arithmetic like TFLite's reference kernel."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ _BITS = 8
 
 
 def softmax(values: NDArray[Any], scale: float) -> NDArray[np.int64]:
-    """Return each row's shares of 1, in steps of 1 / 256, 0 to 256.
+    """Return each row's softmax in steps of 1 / 256, 0 to 256.
 
-    `scale`: that of the values times beta.
+    `scale`: that of the input times beta.
 
     Shapes:
         (..., n) -> (rows, n)

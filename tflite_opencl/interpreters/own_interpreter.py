@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where no TFLite is installed: what is fed, run and read as its Interpreter is.
+"""Substitutes for TFLite's Interpreter on systems without TFLite.
 
-A model on numpy's kernels is the reference; one on our delegate runs on the device.
+On numpy's kernels a model is the reference; on our delegate it runs on the device.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Array = NDArray[Any]
 
 
 class OwnInterpreter:
-    """What TFLite's Interpreter is asked for, of a graph at the shapes of its file."""
+    """The interface of TFLite's Interpreter, for a graph in the file's shapes."""
 
     def __init__(self, graph: Graph) -> None:
         self._graph = graph
@@ -31,25 +31,25 @@ class OwnInterpreter:
         self._inputs = {t.index: np.zeros(t.shape, t.dtype) for t in graph.inputs}
 
     def allocate_tensors(self) -> None:
-        """Do nothing: the inputs are there, of zeros."""
+        """Do nothing: the inputs are allocated, as zeros."""
 
     def get_input_details(self) -> list[Mapping[str, Any]]:
-        """Return what is known of the inputs."""
+        """Return the details of the inputs."""
         return [*map(_details, self._graph.inputs)]
 
     def get_output_details(self) -> list[Mapping[str, Any]]:
-        """Return what is known of the outputs."""
+        """Return the details of the outputs."""
         return [*map(_details, self._graph.outputs)]
 
     def set_tensor(self, index: int, values: Array) -> None:
-        """Copy values into an input. Raises: ValueError: of another shape or type."""
+        """Copy values into an input. Raises: ValueError: wrong shape or type."""
         own = self._inputs[index]
         if (values.shape, values.dtype) != (own.shape, own.dtype):
             raise ValueError(f"an input of {own.shape} {own.dtype} is given {values.shape}")
         own[...] = values
 
     def get_tensor(self, index: int) -> Array:
-        """Return a copy of a tensor. Raises: ValueError: nothing has computed it."""
+        """Return a copy of a tensor. Raises: ValueError: it has not been computed."""
         found: Array | None = self._inputs.get(index, self._values.get(index))
         if found is None:
             raise ValueError(f"tensor {index} was not computed")
@@ -57,10 +57,10 @@ class OwnInterpreter:
 
 
 class NumpyInterpreter(OwnInterpreter):
-    """A model on numpy's kernels: the reference. Every tensor can be read after a run."""
+    """A model on numpy's kernels: the reference. All tensors can be read after a run."""
 
     def __init__(self, model: Graph) -> None:
-        """Raises: RuntimeError: a node's arithmetic is not here; the text names it."""
+        """Raises: RuntimeError: a node is not implemented; the text names it."""
         graph = infer(model)
         if graph.subgraphs > 1:
             raise NoNumpyForm("the model has several graphs, and numpy's reference runs one")
@@ -69,7 +69,7 @@ class NumpyInterpreter(OwnInterpreter):
         super().__init__(graph)
 
     def invoke(self) -> None:
-        """Run once. Raises: RuntimeError: a node's arithmetic is not here."""
+        """Run once. Raises: RuntimeError: a node is not implemented."""
         values = self._values | self._inputs
         for node in self._graph.nodes:
             given = [None if each is None else values[each.index] for each in node.inputs]
@@ -78,7 +78,7 @@ class NumpyInterpreter(OwnInterpreter):
 
 
 class WholeInterpreter(OwnInterpreter):
-    """A graph that our delegate takes whole."""
+    """A graph that our delegate runs completely."""
 
     def __init__(self, graph: Graph, delegate: OpenCLDelegate, why_not: str) -> None:
         """Build it. `why_not`: why there is no TFLite.
@@ -105,7 +105,7 @@ class WholeInterpreter(OwnInterpreter):
 
 
 def not_whole(refusal: Unsupported, why_not: str) -> str:
-    """Return what to say where nodes are left that nothing runs."""
+    """Return the message about nodes that nothing can run."""
     return f"OpenCL does not run the whole model ({refusal}), and {why_not}"
 
 

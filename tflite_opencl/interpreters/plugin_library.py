@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Compiles the delegate's shared library, of plugin.c and accelerator.c of delegate/host."""
+"""Compiles the delegate's shared library from delegate/host's plugin.c and accelerator.c."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tempfile import TemporaryDirectory
 from tflite_opencl.console.errors import CommandError, write
 
 NAME = "libtflite_opencl_delegate.so"
-# The same under the name that LiteRT's CompiledModel loads.
+# The same library under the name that LiteRT's CompiledModel loads.
 ACCELERATOR = "libLiteRtGpuAccelerator.so"
 _SOURCES = ("plugin.c", "accelerator.c")
 _COMPILERS = ("cc", "gcc", "clang")
@@ -25,10 +25,10 @@ _LIBRARIES = ("-ldl", "-lpthread")
 
 
 def compile_library(path: Path, libpython: str) -> None:
-    """Compile the library for a Python, and write it whole or not at all.
+    """Compile the library for a Python, and replace the file atomically.
 
-    Raises: CommandError: no compiler can, or the file cannot be written. OSError: nor can the
-        folder for temporary files.
+    Raises: CommandError: no compiler succeeds, or the file cannot be written. OSError: nor can
+        the temporary folder.
     """
     wanted = os.environ.get("CC")
     compiler = next(filter(None, map(shutil.which, [wanted] if wanted else _COMPILERS)), None)
@@ -46,14 +46,14 @@ def compile_library(path: Path, libpython: str) -> None:
         done = subprocess.run(command, capture_output=True, text=True, errors="replace")
         if done.returncode != 0:
             lines = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
-            # The linker's reason stands before the line of the compiler that called it.
+            # The linker's error precedes the line of the compiler driver.
             told = (line for line in lines if "error:" in line and "ld returned" not in line)
             raise CommandError(f"{compiler} fails: {next(told, lines[0])}")
         write(str(path), made.read_bytes())
 
 
 def libpython_file() -> str:
-    """Return the shared library of this Python: its path, or its name for the loader."""
+    """Return the shared library of this Python: its path, or its soname."""
     name = sysconfig.get_config_var("INSTSONAME") or ""
     if ".so" not in name:
         raise CommandError(
@@ -65,8 +65,8 @@ def libpython_file() -> str:
 
 
 def require_loadable(libpython: str) -> None:
-    """Raise CommandError unless the library of Python can be loaded."""
-    # In a child, whose Python may be in the program itself, as Debian's is.
+    """Raise CommandError unless libpython can be loaded."""
+    # In a child, because Python may be linked statically here, as in Debian.
     check = "import ctypes, sys; ctypes.CDLL(sys.argv[1])"
     done = subprocess.run([sys.executable, "-c", check, libpython], capture_output=True)
     if done.returncode != 0:
@@ -75,7 +75,7 @@ def require_loadable(libpython: str) -> None:
 
 
 def _c_text(text: str) -> str:
-    """Return a string literal of C, which a compiler reads alike in any encoding."""
+    """Return a C string literal that is independent of the source encoding."""
     parts = (
         char
         if char.isascii() and (char.isalnum() or char in "/._-+ ")

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The TFLite runtime: which one is installed, and what of it label_image uses.
+"""The installed TFLite runtime, and the parts of its API in use.
 
-Also TFLite's numbers for types and ops, as its own label_image prints them.
+Also TFLite's type and op codes, as its own label_image prints them.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tflite_opencl.interpreters.signature import OfSignature
 
 ENVIRONMENT_VARIABLE = "LABEL_IMAGE_RUNTIME"
 
-# Distribution -> module, in the order they are looked for.
+# Distribution -> module, in order of preference.
 _MODULES = {"ai-edge-litert": "ai_edge_litert", "tflite-runtime": "tflite_runtime"}
 _SHORT_NAMES = {"litert": "ai-edge-litert", "tflite": "tflite-runtime"}
 
@@ -54,16 +54,16 @@ class Runtime:
     name: str  # of the distribution: "ai-edge-litert"
     version: str
     module: Any  # its `interpreter` module
-    why_not: str = ""  # there is none, and why; numpy then is the reference, and nothing else runs
+    why_not: str = ""  # why there is none; then numpy is the reference, and nothing else runs
 
     @property
     def text(self) -> str:
-        """Name it and its version, for people."""
+        """Its name and version, for people."""
         return "no TFLite" if self.why_not else f"{self.name} {self.version}"
 
     @property
     def reference(self) -> str:
-        """Whose kernels say what is right, for people."""
+        """The origin of the reference kernels, for people."""
         return "numpy's reference kernels" if self.why_not else "TFLite's reference kernels"
 
     def interpreter(
@@ -75,15 +75,15 @@ class Runtime:
         keeps_all: bool = False,
         graph: Graph | None = None,
     ) -> Any:
-        """Return a new interpreter of a model's file or content, its tensors not yet allocated.
+        """Return a new interpreter of a model's file or content, its tensors not allocated yet.
 
-        `keeps_all`: every tensor can be read after a run. A delegate then gets each node apart.
-        `graph`: which of the model's it runs, with the shapes of its inputs; None: the first, with
-            the file's.
+        `keeps_all`: all tensors can be read after a run. A delegate then gets each node separately.
+        `graph`: one of the model's, with its input shapes; None: the first, with the
+            file's.
 
-        Raises: ValueError, RuntimeError: TFLite refuses the model or a delegate, or numpy has no
-            form of a node. RunError: there is no TFLite, and what is asked for is neither numpy
-            nor our delegate alone, or that does not take all.
+        Raises: ValueError, RuntimeError: TFLite rejects the model or a delegate, or numpy does not
+            implement a node. RunError: there is no TFLite, and the request is neither for numpy
+            nor for our delegate alone, or the delegate leaves nodes.
         """
         if self.why_not and cpu_kernels == "reference" and not delegates:
             return NumpyInterpreter(graph or read_model(model))
@@ -107,7 +107,7 @@ class Runtime:
         return made
 
     def kernels(self, cpu_kernels: str) -> str:
-        """Return what these CPU kernels are called in this runtime."""
+        """Return the name of these CPU kernels in this runtime."""
         if self.why_not and cpu_kernels == "reference":
             return self.reference
         if cpu_kernels == "auto":
@@ -118,7 +118,7 @@ class Runtime:
     def load_delegate(self, path: str, options: Mapping[str, str]) -> Any:
         """Return the delegate of a shared library.
 
-        Raises: OSError, ValueError, AttributeError, RuntimeError: it cannot be loaded, or refuses.
+        Raises: OSError, ValueError, AttributeError, RuntimeError: loading or creating it failed.
         """
         try:
             return self.module.load_delegate(path, dict(options))
@@ -128,9 +128,9 @@ class Runtime:
 
 
 def fit_inputs(made: Any, graph: Graph) -> None:
-    """Give an interpreter's inputs the shapes that they have in the graph.
+    """Resize an interpreter's inputs to their shapes in the graph.
 
-    Raises: RuntimeError, ValueError: TFLite refuses a shape.
+    Raises: RuntimeError, ValueError: TFLite rejects a shape.
     """
     for tensor, details in zip(graph.inputs, made.get_input_details(), strict=True):
         if tuple(details["shape"]) != tensor.shape:
@@ -138,9 +138,9 @@ def fit_inputs(made: Any, graph: Graph) -> None:
 
 
 def runtime_if_any() -> Runtime:
-    """Return the runtime of `find_runtime`, or one that makes no interpreter and says why.
+    """Return the runtime of `find_runtime`, or a placeholder that records why there is none.
 
-    What runs on class Model alone does without: Alpine and other systems with musl have no TFLite.
+    Class Model alone needs none: Alpine and other musl systems have no TFLite.
     """
     try:
         return find_runtime()
@@ -149,9 +149,9 @@ def runtime_if_any() -> Runtime:
 
 
 def find_runtime() -> Runtime:
-    """Return the first runtime that works, or the one LABEL_IMAGE_RUNTIME names.
+    """Return the first working runtime, or the one named by LABEL_IMAGE_RUNTIME.
 
-    Raises: RuntimeMissing: none is installed, or what is installed cannot be loaded.
+    Raises: RuntimeMissing: none is installed, or an installed one cannot be loaded.
     """
     chosen = os.environ.get(ENVIRONMENT_VARIABLE, "")
     chosen = _SHORT_NAMES.get(chosen, chosen).replace("_", "-")
@@ -181,9 +181,9 @@ def _load(name: str) -> Runtime:
         raise RuntimeMissing(f"{name} cannot be loaded ({reason})") from error
     try:
         version = importlib.metadata.version(name)
-    except importlib.metadata.PackageNotFoundError:  # a board's image may bring the bare module
+    except importlib.metadata.PackageNotFoundError:  # a board's image may contain the bare module
         version = str(getattr(module, "__version__", "of unknown version"))
-    # NOTE: it imports, says nothing, and breaks when the first interpreter is made.
+    # NOTE: it imports without error, and breaks when the first interpreter is created.
     if name == "tflite-runtime" and version.startswith("2.14.") and np.__version__[:2] != "1.":
         raise RuntimeMissing(
             f"{name} {version} does not work with numpy {np.__version__} "
@@ -193,7 +193,7 @@ def _load(name: str) -> Runtime:
 
 
 def _discard_half_made(error: BaseException | None) -> None:
-    """Collect TFLite's half-made Delegate, whose `__del__` would print a traceback later."""
+    """Collect TFLite's partially constructed Delegate, whose `__del__` would print a traceback."""
     hook = sys.unraisablehook
     sys.unraisablehook = lambda _: None
     try:

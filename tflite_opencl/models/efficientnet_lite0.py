@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""EfficientNet-Lite0 as a TFLite graph: from PyTorch weights to float32, from float32 to int8.
+"""EfficientNet-Lite0 as a TFLite graph: PyTorch weights to float32, and float32 to int8.
 
-No file is read or written here, and no activation range is estimated.
+Neither reads nor writes files, nor calibrates activation ranges.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from tflite_opencl.models.build import constant, node, tensor
 from tflite_opencl.models.build import graph as graph_of
 
 CLASSES = 1000
-SIZE = 224  # of the picture, in pixels
+SIZE = 224  # of the input, in pixels
 
-# Blocks, first block's stride, expansion and output channels of each stage; the weights tell the
-# rest. Source: tensorflow/tpu, efficientnet/lite/efficientnet_lite_builder.py.
+# Blocks, first block's stride, expansion and output channels of each stage; the rest follows from
+# the weights. Source: tensorflow/tpu, efficientnet/lite/efficientnet_lite_builder.py.
 _STAGES = (
     (1, 1, 1, 16),
     (2, 2, 6, 24),
@@ -33,22 +33,22 @@ _STAGES = (
 )
 _BATCH_NORM_EPSILON = 1e-3
 
-# The op versions that brought int8. Source: tflite/tools/versioning/op_version.cc.
+# The op versions that introduced int8. Source: tflite/tools/versioning/op_version.cc.
 _INT8_VERSIONS = {
     "ADD": 2, "AVERAGE_POOL_2D": 2, "CONV_2D": 3, "DEPTHWISE_CONV_2D": 3, "FULLY_CONNECTED": 4,
     "RESHAPE": 1, "SOFTMAX": 2,
 }  # fmt: skip
 # Their int8 output has the scale and zero point of their input.
 _KEEP_QUANTIZATION = ("AVERAGE_POOL_2D", "RESHAPE")
-# Dimension of the weights that counts output channels; None: one scale for the whole tensor.
+# Axis of the weights' output channels; None: one scale for the whole tensor.
 _CHANNEL_AXIS = {"CONV_2D": 0, "DEPTHWISE_CONV_2D": 3, "FULLY_CONNECTED": None}
-# The largest bias in quanta. A dozen layers have dead channels, whose weights are 1e-8 beside a
+# The largest bias in quanta. A dozen layers have dead channels, with weights of 1e-8 and a
 # bias of 1: scaled by their weights alone, such a bias would overflow 32 bits.
 _BIAS_LIMIT = 2**20
 
 
 class _Network:
-    """The float graph while it grows; each method appends nodes and returns the last output."""
+    """The float graph under construction; each method appends nodes and returns the last output."""
 
     def __init__(self, weights: Mapping[str, NDArray[Any]]) -> None:
         self.weights = weights
@@ -65,7 +65,7 @@ class _Network:
         self, x: Tensor, name: str, layer: str, norm: str, stride: int = 1, activation: str = "NONE"
     ) -> Tensor:
         """Append the convolution `layer` with batch normalisation `norm` folded into it."""
-        # Element by element in double precision: the same bytes on every machine.
+        # Elementwise in double precision: the same bytes on every machine.
         weights = self.weights[f"{layer}.weight"].astype(np.float64)
         gamma, beta, mean, variance = (
             self.weights[f"{norm}.{part}"].astype(np.float64)
@@ -87,7 +87,7 @@ class _Network:
         )  # fmt: skip
 
     def block(self, x: Tensor, number: int, stride: int, expansion: int, channels: int) -> Tensor:
-        """Append an inverted residual block: widen, filter each channel, narrow, add the input."""
+        """Append an inverted residual block: expand, filter depthwise, project, add the input."""
         name, layer, block_input = f"block{number}", f"_blocks.{number}", x
         if expansion != 1:
             expand, norm = f"{layer}._expand_conv", f"{layer}._bn0"
@@ -136,9 +136,9 @@ def float_graph(weights: Mapping[str, NDArray[Any]]) -> Graph:
 
 
 def quantize(graph: Graph, ranges: Mapping[str, tuple[float, float]]) -> Graph:
-    """Return the float graph on int8: activations per tensor, convolution weights per channel.
+    """Quantise the float graph to int8: activations per tensor, convolution weights per channel.
 
-    `ranges` holds the least and greatest value of each computed tensor and of the inputs, by name.
+    `ranges`: minimum and maximum of each computed tensor and of the inputs, by name.
     Source: TFLite 8-bit quantization specification.
     """
 
@@ -163,7 +163,7 @@ def quantize(graph: Graph, ranges: Mapping[str, tuple[float, float]]) -> Graph:
 
 
 def _affine(low: float, high: float) -> Quantization:
-    low, high = min(low, 0.0), max(high, 0.0)  # zero must have a code: padding is made of it
+    low, high = min(low, 0.0), max(high, 0.0)  # zero must be representable, for padding
     scale = float(np.float32((high - low) / 255))
     return Quantization((scale,), (round(-128 - low / scale),))
 
@@ -171,7 +171,7 @@ def _affine(low: float, high: float) -> Quantization:
 def _quantized(
     weights: Tensor, bias: Tensor, axis: int | None, input_scale: float
 ) -> tuple[Tensor, Tensor]:
-    """Return the weights as int8 and their bias as int32; `axis`: counts output channels."""
+    """Return the weights as int8 and the bias as int32; `axis`: of output channels."""
     values, biases = np.asarray(weights.data, np.float64), np.asarray(bias.data, np.float64)
     others = tuple(dimension for dimension in range(values.ndim) if dimension != axis)
     peaks = np.abs(values).max(axis=others, keepdims=True)
@@ -179,7 +179,7 @@ def _quantized(
     floors = floors.max() if axis is None else floors.reshape(peaks.shape)
     scales = np.maximum(peaks / 127, floors).astype(np.float32).astype(np.float64)
     codes = np.rint(values / scales).astype(np.int8)
-    # TFLite wants the bias scale to be input scale x weight scale, in float32.
+    # TFLite requires the bias scale to be input scale x weight scale, in float32.
     bias_scales = (scales.ravel() * input_scale).astype(np.float32)
     bias_codes = np.rint(biases / bias_scales).astype(np.int32)
     return (

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The official quantised MobileNets and their labels, fetched into the cache by name.
+"""Downloads the official quantised MobileNets and their labels to the cache, by name.
 
-An interrupted download goes on where it stopped. Nothing is used before its checksum is right, and
-of an archive only the one wanted file is taken out.
+Interrupted downloads are resumed. Nothing is used before its checksum is verified, and only the
+required file is extracted from an archive.
 """
 
 from __future__ import annotations
@@ -34,32 +34,32 @@ from delegate.inspect import (
 )
 from tflite_opencl.console.errors import OneLineError, UsageError
 
-# Told how much of a long job is done: (done, total); a total of 0 is not known.
+# Progress callback: (done, total); total 0 means unknown.
 Progress = Callable[[int, int], None]
 _CHUNK_BYTES = 1 << 16
-# Far above any of the files, and far below what fills a disk.
+# Far larger than any of the files, and far smaller than a disk.
 DOWNLOAD_LIMIT_BYTES = 256 << 20
 UNPACKED_LIMIT_BYTES = 512 << 20
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 
 class FetchError(OneLineError):
-    """The file could not be fetched; the text is one line that says why and what to do."""
+    """The download failed; the text is one line that says why and what to do."""
 
 
 @dataclass(frozen=True, slots=True)
 class OfficialFile:
-    """One file inside one archive on a server."""
+    """A file in an archive on a server."""
 
     url: str  # of the archive, .tgz or .zip
-    member: str  # the wanted file's name in it, without folders
-    file_name: str  # what it is called in the cache
-    file_sha256: tuple[str, ...]  # pinned; after the archive's file, known copies of other origin
-    archive_sha256: str | None = None  # pinned; None: only the file is
+    member: str  # name in the archive, without folders
+    file_name: str  # name in the cache
+    file_sha256: tuple[str, ...]  # pinned; the archive's file, then known copies of other origin
+    archive_sha256: str | None = None  # pinned; None: only the file is pinned
 
     @property
     def by_hand(self) -> str:
-        """Give what a user can do without the server."""
+        """Instructions for obtaining the file without the server."""
         return f"or copy {self.file_name} by hand into {cache_folder()}"
 
 
@@ -91,9 +91,9 @@ OFFICIAL: Mapping[str, OfficialFile] = {
 
 
 def fetched(name: str, official: Mapping[str, OfficialFile] = OFFICIAL) -> Path | None:
-    """Return the cached file of that official name, or None where it is not there.
+    """Return the cached file with this official name, or None if it is not cached.
 
-    Raises: FetchError: it is there, and damaged or another file.
+    Raises: FetchError: it is cached, but damaged or a different file.
     """
     if (wanted := official.get(name)) is None:
         return None
@@ -115,13 +115,13 @@ def fetch(
     official: Mapping[str, OfficialFile] = OFFICIAL,
     timeout_seconds: float = 30.0,
 ) -> Path:
-    """Return the cached file of that official name, downloading it where it is not there yet.
+    """Return the cached file with this official name; download it if it is not cached.
 
-    Raises: UsageError: no such name. FetchError: no network, wrong checksum, or no room for it.
+    Raises: UsageError: unknown name. FetchError: no network, wrong checksum, or a full disk.
     """
     if name not in official:
         raise UsageError(f"no official file is called {name!r}; there are {', '.join(official)}")
-    with contextlib.suppress(FetchError):  # a damaged one is replaced
+    with contextlib.suppress(FetchError):  # a damaged file is replaced
         if (cached := fetched(name, official)) is not None:
             return cached
     wanted = official[name]
@@ -135,7 +135,7 @@ def fetch(
             part.unlink(missing_ok=True)
             raise
         path = write_cached(wanted.file_name, content)
-    except CacheError as error:  # the part stays, for when there is room
+    except CacheError as error:  # the partial download is kept for a retry
         raise FetchError(str(error)) from error
     part.unlink(missing_ok=True)
     return path
@@ -161,7 +161,7 @@ def _require_secure(url: str, from_loopback: bool = True) -> None:
 def _download(
     wanted: OfficialFile, part: Path, progress: Progress | None, timeout_seconds: float
 ) -> None:
-    """Bring `part` to the archive's full length, going on where an earlier download stopped."""
+    """Complete `part` to the archive's full length, resuming an earlier download."""
     _require_secure(wanted.url)
     present = part.stat().st_size if part.is_file() and not part.is_symlink() else 0
     ranges = {"Range": f"bytes={present}-"} if present else {}
@@ -194,8 +194,8 @@ def _receive(
     received: int,
     progress: Progress | None,
 ) -> None:
-    """Write the answer's body to `part`, after the bytes that it has received before."""
-    # NOTE: `length` counts down while the body is read.
+    """Append the response's body to `part`."""
+    # NOTE: `length` decreases while the body is read.
     total = 0 if response.length is None else received + response.length
     with contextlib.ExitStack() as stack:
         file = stack.enter_context(open_part(part.name, is_rest=received > 0))
@@ -217,7 +217,7 @@ def _receive(
 
 @contextlib.contextmanager
 def _writing(path: Path) -> Iterator[None]:
-    """Turn an error of the file system, which is none of the network, into FetchError."""
+    """Turn a file system error, as opposed to a network error, into FetchError."""
     try:
         yield
     except OSError as error:
@@ -226,7 +226,7 @@ def _writing(path: Path) -> Iterator[None]:
 
 
 def _checked_member(wanted: OfficialFile, archive: Path) -> bytes:
-    """Return the wanted file's bytes; names and links of the archive never reach the disk."""
+    """Return the required file's bytes; names and links in the archive never reach the disk."""
     again = f"run it again, {wanted.by_hand}"
     try:
         if wanted.archive_sha256 not in (None, _sha256(archive.read_bytes())):
@@ -248,14 +248,14 @@ def _checked_member(wanted: OfficialFile, archive: Path) -> bytes:
 
 
 def _members(archive: Path) -> Iterator[tuple[str, int, Callable[[], bytes]]]:
-    """Yield each file's name, "" for a link; how many bytes it takes to unpack it; what does it."""
+    """Yield each file's name, "" for a link; its unpacked size; and a function that unpacks it."""
     if zipfile.is_zipfile(archive):
         with zipfile.ZipFile(archive) as opened:
             for entry in opened.infolist():
                 yield entry.filename, entry.file_size, partial(opened.read, entry)
         return
     with tarfile.open(archive, "r:gz") as tar:
-        for member in tar:  # each turn unpacks up to there
+        for member in tar:  # each step unpacks up to there
             file = tar.extractfile(member) if member.isfile() else None
             size = member.offset_data + member.size
             yield (member.name, size, file.read) if file else ("", size, bytes)

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which outputs are right, and how far floats may lie from them."""
+"""Reference outputs: the kernels that compute them, and error bounds for floats."""

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A model of sums with absolute values in it, which gives how large the sums' terms are.
+"""The model with absolute values, which gives the magnitude of the terms in its sums.
 
-And one whose calls are inlined, so that the sums in them are its own.
+Also the model with subgraph calls inlined, so that its sums include theirs.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _ONE = Quantization((1.0,), (0,), 0)  # of floats
 
 
 def near(values: Array) -> Array:
-    """Return each pixel's greatest neighbour: a weight of 0 may come out as a little more."""
+    """Return each pixel's largest neighbour: a weight of 0 may come out slightly positive."""
     if values.ndim != 4 or values.dtype.kind != "f":
         return values
     wide = np.pad(values, ((0, 0), (1, 1), (1, 1), (0, 0)), mode="edge")
@@ -29,12 +29,12 @@ def near(values: Array) -> Array:
 
 
 def sizes_of(values: Array) -> Array:
-    """Return floats without their signs."""
+    """Return the absolute values of floats."""
     return np.asarray(np.abs(values)) if values.dtype.kind == "f" else values
 
 
 def absolute(graph: Graph) -> Graph:
-    """Return the same model of absolute constants, without activations and differences."""
+    """Return the model with absolute constants, without activations and differences."""
     constants = {
         tensor: dataclasses.replace(tensor, data=sizes_of(tensor.data))
         for tensor in graph.tensors
@@ -58,12 +58,12 @@ def absolute(graph: Graph) -> Graph:
 
 
 def gate_sum(node: Node, values: Array) -> float:
-    """Return about the largest sum of absolute terms behind what an LSTM or an RNN gives.
+    """Return approximately the largest sum of absolute terms behind an LSTM's or RNN's output.
 
-    `values`: what it reads. Its result is a function of a cell, and the cell a sum of products of
-    gates: a result near 0 is the difference of numbers that are not, and off by what these are. A
-    gate is off by what its own sum is at most, for no function's slope is above 1; the state's
-    values are at most 1, and so are a cell's terms.
+    `values`: its input. The output is a function of a cell, and the cell a sum of products of
+    gates: an output near 0 is a difference of larger numbers, and inherits their errors. A
+    gate's error is at most that of its sum, since no activation's slope exceeds 1; the state's
+    values are at most 1, and so are the cell's terms.
     """
     rows = [
         np.abs(tensor.data.astype(np.float64)) * (tensor.quantization or _ONE).scale[0]
@@ -75,7 +75,7 @@ def gate_sum(node: Node, values: Array) -> float:
 
 
 def inlined(graph: Graph) -> Graph:
-    """Return the graph with the nodes that take the place of a WHILE or an IF, where they do."""
+    """Return the graph with WHILE and IF nodes replaced by their inlined forms, if any."""
     if all(node.calls is None for node in graph.nodes):
         return graph
     known = infer(graph)
@@ -86,7 +86,7 @@ def inlined(graph: Graph) -> Graph:
 
 
 def of_halves(graph: Graph) -> set[Tensor]:
-    """Return the tensors that are float16, or are computed of such."""
+    """Return the tensors that are float16, or depend on float16."""
     found = {each for each in graph.tensors if each.dtype == "float16" and each.data is None}
     for node in graph.nodes:
         if not found.isdisjoint(node.inputs):

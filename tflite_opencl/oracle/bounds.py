@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How far a graph's float outputs may lie from the oracle's: `sum_bound` of its terms."""
+"""Error bounds of a graph's float outputs relative to the oracle's: `sum_bound` of the terms."""
 
 from __future__ import annotations
 
@@ -38,25 +38,25 @@ _CONVOLUTIONS = (
     *("CONV_2D", "FULLY_CONNECTED", "DEPTHWISE_CONV_2D", "TRANSPOSE_CONV", TRANSPOSE_CONV_BIAS),
     *("CONV_3D", "CONV_3D_TRANSPOSE"),
 )
-# Of their weights that of the output's channels, where it is not the first.
+# The weights' axis of output channels, if it is not the first.
 _CHANNEL_AXES = {"DEPTHWISE_CONV_2D": 3, "CONV_3D": 4, "CONV_3D_TRANSPOSE": 3}
 _FLOATS = ("float16", "float32", "complex64")
-# Ops with variable tensors: what they give depends on the runs before.
+# Ops with variable tensors: their outputs depend on earlier runs.
 RNNS = frozenset({"RNN", "UNIDIRECTIONAL_SEQUENCE_RNN", "BIDIRECTIONAL_SEQUENCE_RNN"})
 LSTMS = frozenset({"LSTM", "UNIDIRECTIONAL_SEQUENCE_LSTM", "BIDIRECTIONAL_SEQUENCE_LSTM"})
 REMEMBERING = RNNS | LSTMS | {"SVDF"}
-# Functions that subtract numbers of this size on the way to a smaller result.
+# Functions that subtract numbers of this size to compute a smaller result.
 _INNER_SIZE = {"ELU": 1.0, "LOG": 1.0, "SIN": 1.0, "COS": 1.0, "TANH": 0.0, "GELU": 1.0}
 
 
 def float_bounds(
     run: Run, graph: Graph, inputs: Arrays, outputs: Arrays, is_last_alone: bool = False
 ) -> Bounds:
-    """Return how far each float output may lie from the oracle's.
+    """Return the error bound of each float output relative to the oracle's.
 
-    What the terms' absolute values sum up to is known of the same model of absolute values, from
-    the last nodes on that are no sums. `is_last_alone`: what reaches a network's last sums from
-    its functions is left out, for the caller knows that otherwise.
+    The sum of the terms' absolute values comes from the model with absolute values, starting
+    after the last nodes that are no sums. `is_last_alone`: ignore errors that the last sums
+    inherit from functions, because the caller accounts for them.
     """
     if all(tensor.dtype not in _FLOATS for tensor in graph.outputs):
         return [None] * len(outputs)
@@ -86,7 +86,7 @@ def float_bounds(
         off = _error(makers[tensor], known, expected) if tensor in makers else 0.0
         bound = sum_bound(sizes, terms, off)
         if any(node.op == "LOGISTIC" for node in graph.nodes):
-            # Below -9 the reference takes exp(x) for exp(x) / (1 + exp(x)).
+            # Below -9 the reference uses exp(x) for exp(x) / (1 + exp(x)).
             bound = bound + np.where(sizes < np.exp(-8.9), sizes**2, 0)
         bounds.append(halves_bound(bound, expected) if tensor in halves else bound)
     return bounds
@@ -97,13 +97,13 @@ def _is_float(node: Node) -> bool:
 
 
 def _sizes(values: Array) -> NDArray[np.float64]:
-    """Return how large values are, of complex ones both parts together."""
+    """Return the magnitudes of values; of complex ones the sum of both parts."""
     wide = np.complex128 if values.dtype.kind == "c" else np.float64
     return _finite(np.asarray(np.abs(values.astype(wide))))
 
 
 def is_hybrid(node: Node) -> bool:
-    """Whether a node quantises the floats that it reads: of equal ones its results are equal."""
+    """Whether a node quantises its float inputs: equal inputs give equal results."""
     kinds = [each.dtype for each in node.inputs[:2] if each is not None]
     return (
         _is_float(node)
@@ -121,7 +121,7 @@ def _is_linear(node: Node) -> bool:
 
 
 def _is_sum(node: Node) -> bool:
-    """Whether a node sums or moves floats; floats that are made of integers have no terms."""
+    """Whether a node sums or moves floats; floats converted from integers have no terms."""
     if is_hybrid(node):
         return False
     kinds = {each.dtype for each in node.inputs if each is not None}
@@ -129,7 +129,7 @@ def _is_sum(node: Node) -> bool:
 
 
 def known_values(run: Run, graph: Graph, inputs: Arrays, wanted: Iterable[Tensor]) -> Values:
-    """Return the oracle's values of a graph's inputs, and of these tensors if it gives them."""
+    """Return the oracle's values of a graph's inputs, and of these tensors if available."""
     given = dict(zip(graph.inputs, inputs, strict=True))
     inner = tuple(each for each in dict.fromkeys(wanted) if each not in given)
     if inner:
@@ -144,7 +144,7 @@ def known_values(run: Run, graph: Graph, inputs: Arrays, wanted: Iterable[Tensor
 def _magnitudes(
     run: Run, graph: Graph, kept: list[Node], known: Values
 ) -> Mapping[Tensor, NDArray[np.float64]]:
-    """Return the sums of the terms' absolute values of outputs that these nodes make, if known."""
+    """Return the sums of absolute terms of these nodes' outputs, if known."""
     made = {tensor for node in kept for tensor in node.outputs}
     outputs = tuple(each for each in graph.outputs if each in made)
     given = tuple(dict.fromkeys(t for node in kept for t in _read(node) if t not in made))
@@ -161,7 +161,7 @@ def _magnitudes(
 
 
 def _error(node: Node, known: Values, expected: Array) -> NDArray[np.float64] | float:
-    """Return how far the oracle's own sums of many terms are off the exact ones."""
+    """Return the error of the oracle's own long sums relative to the exact ones."""
     source = node.inputs[0] if node.inputs else None
     if node.op not in ("MEAN", "SUM") or source not in known:
         return 0.0
@@ -176,9 +176,9 @@ def _error(node: Node, known: Values, expected: Array) -> NDArray[np.float64] | 
 
 
 def _before_functions(graph: Graph, known: Values, are_parts_alone: bool) -> float:
-    """Return the greatest value that a network gives to a function: its error is the result's.
+    """Return the largest argument of a network's functions: its error is the result's.
 
-    `are_parts_alone`: only complex ones, of which either part is off by what both are made of.
+    `are_parts_alone`: only complex arguments, whose parts each have the error of both.
     """
     given = {
         tensor
@@ -195,14 +195,14 @@ def _before_functions(graph: Graph, known: Values, are_parts_alone: bool) -> flo
 
 
 def _inner(graph: Graph, inputs: Arrays, sizes: NDArray[np.float64]) -> NDArray[np.float64] | float:
-    """Return the size of what is added and taken away again on the way to one function's result."""
+    """Return the magnitude of values that cancel out inside a function."""
     (node,) = graph.nodes
     op = node.op
-    if op == "RFFT2D":  # each frequency is made of all that a picture has
+    if op == "RFFT2D":  # each frequency depends on the whole picture
         return np.asarray(sizes.max((-2, -1), keepdims=True))
     if op == "LOG_SOFTMAX":
         return np.asarray(_finite(np.abs(inputs[0]).astype(np.float64)).max(-1, keepdims=True) * 2)
-    if op == "EXP":  # an error of the argument is multiplied by the result
+    if op == "EXP":  # the result multiplies the argument's error
         return sizes * np.abs(inputs[0].astype(np.float64))
     if op in ("GELU", "ELU", "HARD_SWISH"):
         return np.abs(inputs[0].astype(np.float64)).clip(max=1e30) + _INNER_SIZE.get(op, 0)
@@ -222,9 +222,9 @@ def _finite(values: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def terms_of(node: Node) -> int:
-    """Return how many terms the sum behind an element of the result has; 0: it is exact.
+    """Return the number of terms in the sum behind an output element; 0: it is exact.
 
-    Of what runs subgraphs: those of each of them once.
+    For ops that run subgraphs: the sum over each of them, once.
     """
     if node.calls is not None:
         return sum(terms_of(each) for called in node.calls.graphs for each in called.nodes)
@@ -243,7 +243,7 @@ def terms_of(node: Node) -> int:
         return math.prod(weights.shape) // max(1, weights.shape[axis]) + 1
     if node.op in ("AVERAGE_POOL_2D", "L2_POOL_2D"):
         return int(node.options["filter_height"] * node.options["filter_width"]) + 1
-    if node.is_custom and float_result(node.op).kind == SUM:  # an average of a volume's averages
+    if node.is_custom and float_result(node.op).kind == SUM:  # an average of averages over a volume
         return 2 + math.prod(int(pool_3d_of(node)[f"filter_{axis}"]) for axis in "dhw")
     if node.op in ("MEAN", "SUM", "CUMSUM", "BATCH_MATMUL", "REDUCE_PROD"):
         source = node.inputs[0]
@@ -264,16 +264,16 @@ def terms_of(node: Node) -> int:
 
 
 def _terms_of_remembering(node: Node) -> int:
-    """Return the terms of an op with state: an LSTM's or RNN's error grows from step to step."""
+    """Return the terms of a stateful op: an LSTM's or RNN's error grows with each step."""
     shapes = [each.shape for each in node.inputs if each is not None and each.data is not None]
     if node.op == "SVDF":
         (filters, depth), (_, memory) = shapes[:2]
         units = node.outputs[0].shape[-1]
         return (0 if is_hybrid(node) else depth) + filters // units * memory + 1
     if node.op in RNNS and is_hybrid(node) and node.options["fused_activation_function"] != "TANH":
-        return 0  # sums of integers, scaled in TFLite's own order
+        return 0  # integer sums, scaled in TFLite's order
     source = node.inputs[0]
     assert source is not None
     terms = source.shape[-1] + node.outputs[0].shape[-1] + float_result(node.op).roundings
-    # Of whichever is the steps, rows or what time_major says: the larger.
+    # Steps are either rows or the dimension set by time_major: use the larger.
     return int(terms * max(source.shape[:-1] if len(source.shape) > 2 else (1,)) ** 2)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How far the outputs of two runs are apart."""
+"""Differences between the outputs of two runs."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ NOT_QUANTISED = "the outputs are not quantised"
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """How far two paths' outputs are apart."""
+    """The differences between two paths' outputs."""
 
-    quanta: int | None  # the largest, in steps of the quantised values; None: not known
-    reason: str = ""  # why it is not known
-    # Of each output, in steps of integers, truth values included, or as a float's own difference.
+    quanta: int | None  # the largest, in steps of the quantised values; None: unknown
+    reason: str = ""  # why it is unknown
+    # Of each output: in steps of integers, booleans included, or as a difference of floats.
     each: Sequence[int | float | None] = field(default=(), compare=False)
 
     @property
     def are_floats(self) -> bool:
-        """Whether all outputs are floats, and compared."""
+        """Whether all outputs are floats and were compared."""
         return bool(self.each) and all(isinstance(apart, float) for apart in self.each)
 
     @property
     def floats(self) -> float | None:
-        """Give the largest of the float outputs; None: there are none, or they are not compared."""
+        """The largest difference of float outputs; None: there are none, or not compared."""
         return max((apart for apart in self.each if isinstance(apart, float)), default=None)
 
     def larger(self, other: Difference) -> Difference:
-        """Return the larger one, of each output; one that is not known counts most."""
+        """Return the larger difference of each output; unknown counts as largest."""
         if self.quanta is None or other.quanta is None:
             larger = self if self.quanta is None else other
         else:
@@ -49,7 +49,7 @@ class Difference:
 
 
 def difference(ours: Outputs | None, theirs: Outputs | None, reason: str) -> Difference:
-    """Return how far two outputs are apart; `reason`: why one of them is not there."""
+    """Return the differences between two outputs; `reason`: why one of them is missing."""
     if ours is None or theirs is None:
         return Difference(None, reason)
     if [output.shape for output in ours] != [output.shape for output in theirs]:
@@ -67,19 +67,19 @@ def is_quantised(output: NDArray[Any]) -> bool:
 
 
 def _distance(one: NDArray[Any], other: NDArray[Any]) -> int | float | None:
-    """Return the largest difference; None for what has none, as strings."""
+    """Return the largest difference; None for types without one, such as strings."""
     if is_quantised(one):
         return int(distances(one, other).max(initial=0))
     return float(distances(one, other).max(initial=0.0)) if one.dtype.kind in "fc" else None
 
 
 def distances(one: NDArray[Any], other: NDArray[Any]) -> NDArray[Any]:
-    """Return how far numbers of one type are apart: integers without a sign, else floats.
+    """Return elementwise distances: unsigned integers, or floats.
 
-    What is not a number in one of the two alone is infinitely far.
+    If only one of two values is NaN, they are infinitely far apart.
     """
     if is_quantised(one):
-        # Unsigned numbers wrap into the right answer where 64-bit ones would overflow.
+        # Unsigned subtraction wraps to the right result where 64-bit integers would overflow.
         most, least = np.asarray(np.maximum(one, other)), np.asarray(np.minimum(one, other))
         unsigned = np.dtype(f"u{one.itemsize}")
         return np.asarray(most.view(unsigned) - least.view(unsigned))
@@ -91,10 +91,10 @@ def distances(one: NDArray[Any], other: NDArray[Any]) -> NDArray[Any]:
 
 
 def judged(found: Difference, graph: Graph) -> Difference:
-    """Return OpenCL's difference from the reference, without the outputs that prove nothing.
+    """Return OpenCL's differences from the reference, without outputs that prove nothing.
 
-    Equal arithmetic gives equal integers. But a model may find indices and truth values by
-    comparing floats: these may differ as floats do.
+    Bit-exact arithmetic gives equal integers. But if a model derives indices and booleans from
+    float comparisons, these may differ as floats do.
     """
     if not any(_has_floats(node.inputs) and _has_floats(node.outputs) for node in graph.nodes):
         return found

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Results that are no numbers: an infinity or NaN is nothing that a model says."""
+"""Detects NaN and infinity in results."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from delegate.inspect import Tensor
 
 
 def not_finite(outputs: Sequence[NDArray[Any]], tensors: Sequence[Tensor]) -> str:
-    """Return which output has values that are not finite, and how many; "" where none has.
+    """Return which output has non-finite values, and how many; "" if none has.
 
     `tensors`: the model's outputs, in the same order.
     """

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How far a hybrid LSTM or RNN may be off because a value of a row may be rounded either way.
+"""Error bounds of hybrid LSTMs and RNNs for values that may round either way.
 
-The state becomes int8 at each step. Where a value lies so near the middle between two that floats
-which are as good round to the one or the other, what follows differs by a whole quantum's part. So
-the node is computed here in float64, and again for each value that is that near, rounded the other
-way: what then differs is told. Where no value is near a middle, that is 0.
+The state is quantised to int8 at each step. If a value is so close to the midpoint of two
+integers that equally valid floats round differently, later results differ by a whole quantum. So
+the node is computed here in float64, and again for each value that close, rounded the other
+way: the difference is the bound. If no value is close to a midpoint, it is 0.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from delegate.inspect import Node, Tensor
 from tflite_opencl.oracle.values import Arrays
 
 Doubles = NDArray[np.float64]
-# A direction: its inputs as those of a node of one, then weights of an auxiliary input; the sign of
-# its steps; which of the node's inputs it reads.
+# A direction: its inputs as those of a unidirectional node, then the auxiliary input's weights; the
+# sign of its steps; the node inputs that it reads.
 Part = tuple[list[Tensor | None], int, list[int]]
-# How far values of at most 1 are apart that two ways of computing some steps give, and places on a
+# Distances of values of at most 1 between two ways to compute a step, and of positions on a
 # row's scale, whose factor is rounded.
 _VALUE, _PLACE = 5e-7, 3e-5
-_NORMALISATION = 1e-8  # what TFLite adds to a variance
+_NORMALISATION = 1e-8  # TFLite's epsilon of the variance
 
 
 def off_by_flips(node: Node, sets: Sequence[Arrays]) -> list[list[Doubles]]:
-    """Return how far each output of the input sets may be off, which one run comes after the other.
+    """Return the error of each output for input sets that one run processes in sequence.
 
     Source of the arithmetic: tflite/kernels/lstm_eval.cc, internal/kernel_utils.cc
     """
@@ -46,7 +46,7 @@ def _off(node: Node, part: Part, sets: Sequence[Arrays]) -> list[Doubles]:
     for place in plain.near:
         others = _Run(node, part, place).outputs(sets)
         for off, one, other in zip(found, outputs, others, strict=True):
-            # Twice, for the other of two values that are near may be where this one is.
+            # Twice, because the other of two close values may be in this one's place.
             off += 2 * np.abs(one - other)
     return found
 
@@ -70,11 +70,11 @@ def _parts(node: Node) -> list[Part]:
 
 
 class _Run:
-    """A direction from its beginning on; the value at `flipped` is rounded the other way."""
+    """One direction from its start; the value at `flipped` is rounded the other way."""
 
     def __init__(self, node: Node, part: Part, flipped: tuple[int, int] | None = None) -> None:
         inputs, self._sign, self._read = part
-        self.near: list[tuple[int, int]] = []  # which rows, and which of their values
+        self.near: list[tuple[int, int]] = []  # rows, and indices in them
         self._flipped, self._rows = flipped, 0
         self._is_asymmetric = bool(node.options.get("asymmetric_quantize_inputs"))
         self._is_time_major = bool(node.options.get("time_major"))
@@ -94,7 +94,7 @@ class _Run:
         return np.stack([self._step.step(*each) for each in steps][:: self._sign], axis)
 
     def int8(self, floats: Doubles, is_given: bool = False) -> Doubles:
-        """Return rows as int8 and floats again; `is_given`: floats that nobody computes."""
+        """Quantise rows to int8 and back; `is_given`: the floats are inputs, not computed."""
         low = np.minimum(floats.min(-1, keepdims=True), 0)
         high = np.maximum(floats.max(-1, keepdims=True), 0)
         scale = (high - low) / 255 if self._is_asymmetric else np.maximum(-low, high) / 127
@@ -113,7 +113,7 @@ class _Run:
 
 
 def _real(tensor: Tensor | None) -> Doubles:
-    """Return a constant's values; of one that is left out 0."""
+    """Return a constant's values; 0 if it is omitted."""
     if tensor is None or tensor.data is None:
         return np.zeros(1)
     values = tensor.data.astype(np.float64)
@@ -154,7 +154,7 @@ class _Lstm:
         return np.asarray(sums + self._biases[gate])
 
     def step(self, *sources: Doubles) -> Doubles:
-        """Return the output of a step of these rows."""
+        """Return the output of one step for these rows."""
         rows = [self._run.int8(each, is_given=True) for each in sources]
         hidden = self._run.int8(self._hidden)
         gates = [self._gate(at, rows, hidden) for at in range(self._first, 3)]
@@ -180,7 +180,7 @@ class _Rnn:
         self._hidden = _zeros(inputs[4])
 
     def step(self, source: Doubles) -> Doubles:
-        """Return the output of a step of these rows, the function TANH."""
+        """Return the output of one step for these rows, with TANH."""
         rows, hidden = self._run.int8(source, is_given=True), self._run.int8(self._hidden)
         self._hidden = np.tanh(rows @ self._weights.T + hidden @ self._recurrent.T + self._bias)
         return self._hidden

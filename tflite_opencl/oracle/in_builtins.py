@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Graphs of what TFLite has kernels for, which compute what other graphs do.
+"""Rewrites graphs to equivalent ones that consist of ops with TFLite kernels.
 
-TFLite's packages lack MediaPipe's ops and pools of volumes, and its own kernels lack float16: there
-the oracle is the same node on float32, whose results become the nearest halves.
+TFLite's packages lack MediaPipe's ops and 3D pooling, and its own kernels lack float16: there
+the oracle is the same node in float32, with results rounded to half precision.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ _LEAST = np.finfo(np.float32).min
 
 
 def in_builtins(graph: Graph) -> Graph:
-    """Return the graph with nodes that TFLite's own kernels run for those that they do not.
+    """Return the graph with unsupported nodes replaced by nodes that TFLite's kernels run.
 
-    Tensors keep their places. A malformed node stays, and so does a model of several graphs: the
-    runtime refuses them.
+    Tensors keep their indices. Malformed nodes are kept, and so are models of several graphs: the
+    runtime rejects them.
     """
     if graph.subgraphs > 1 or not any(map(_way_of, graph.nodes)):
         return graph
@@ -58,7 +58,7 @@ def in_builtins(graph: Graph) -> Graph:
 
 
 def replaced_nodes(graph: Graph) -> str:
-    """Say which nodes `in_builtins` replaces, and how: words for people, "" for none."""
+    """Describe which nodes `in_builtins` replaces, and how; "": none."""
     if in_builtins(graph) is graph:
         return ""
     ways = {True: "in float32, rounded to the nearest half", False: "as nodes that TFLite has"}
@@ -71,14 +71,14 @@ def replaced_nodes(graph: Graph) -> str:
 
 
 def model_in_builtins(graph: Graph, model: bytes | str) -> bytes | str:
-    """Return the model of `in_builtins`; `model`: the graph's own, where that is the same."""
+    """Return the model of `in_builtins`; `model`: the original, returned if nothing changes."""
     own = in_builtins(graph)
     return model if own is graph else write_model(own)
 
 
 @dataclass(slots=True)
 class _Made:
-    """A graph while it grows."""
+    """A graph under construction."""
 
     tensors: list[Tensor]
     nodes: list[Node] = field(default_factory=list)
@@ -101,7 +101,7 @@ class _Made:
     def add(
         self, op: str, inputs: Sequence[Tensor], into: Tensor | Sequence[int], **options: Any
     ) -> Tensor:
-        """Add a node; `into`: its output, or the shape of one of the first input's type."""
+        """Add a node; `into`: its output, or the output's shape, with the first input's type."""
         dtype = options.pop("dtype", inputs[0].dtype)
         output = into if isinstance(into, Tensor) else self.tensor(into, dtype)
         self.nodes.append(node(op, inputs, [output], options))
@@ -121,8 +121,8 @@ def _transpose_conv(made: _Made, of: Node) -> None:
 
 
 def _max_pooling(made: _Made, of: Node) -> None:
-    """Gather each window's values, the least float where it is out of bounds, and take the first
-    of the greatest.
+    """Gather each window's values, with the lowest float out of bounds, and take the first
+    maximum.
     """
     (source,), (result, places), options = of.inputs, of.outputs, pooling_of(of)
     assert source is not None
@@ -158,7 +158,7 @@ def _max_pooling(made: _Made, of: Node) -> None:
 
 
 def _max_unpooling(made: _Made, of: Node) -> None:
-    """Compare each place with all of a window; then bring the windows' rows together."""
+    """Compare each position with all of a window; then interleave the windows' rows."""
     (source, places), (result,), options = of.inputs, of.outputs, pooling_of(of)
     assert source is not None
     assert places is not None
@@ -179,7 +179,7 @@ def _max_unpooling(made: _Made, of: Node) -> None:
 
 
 def _pool_3d(made: _Made, of: Node) -> None:
-    """Slide over each slice, then over the depth; averages of integers are rounded at the end."""
+    """Pool over each slice, then over the depth; averages of integers are rounded at the end."""
     (source,), (result,), options = of.inputs, of.outputs, pool_3d_of(of)
     assert source is not None
     if of.op != MAX_POOL_3D and source.dtype != "float32":
@@ -206,7 +206,7 @@ def _pool_3d(made: _Made, of: Node) -> None:
 def _average_of_integers(
     made: _Made, source: Tensor, result: Tensor, options: dict[str, Any]
 ) -> None:
-    """Gather each window's values as int32, zeros where it is out of bounds; add and divide."""
+    """Gather each window's values as int32, zeros out of bounds; sum and divide."""
     (n, *sizes, c), places = source.shape, result.shape[1:4]
     at, inside = np.zeros(1, np.int64), np.ones(1, bool)
     for size, count, axis in zip(sizes, places, "dhw", strict=True):
@@ -239,7 +239,7 @@ def _average_of_integers(
 
 
 def _on_float32(made: _Made, of: Node) -> None:
-    """Put CASTs before and after the node on float32; a constant needs none."""
+    """Insert CASTs before and after the node in float32; constants need none."""
     node_of_floats = widened(of)
     assert node_of_floats is not None
     own: dict[Tensor, Tensor] = {}

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The judge of all commands: what says which outputs are right runs in a child process.
+"""The reference interpreter of all commands, which runs in a child process.
 
-TFLite's reference kernels may end the process that runs them: SOFTMAX of int8 does where 512 values
-or more are nearly equal. A node that a child died of is computed by numpy, if numpy has its
-arithmetic, in another child; else the error says how the child died.
+TFLite's reference kernels may abort their process: int8 SOFTMAX does if 512 or more values
+are nearly equal. A node that killed a child is computed by numpy in another child, if numpy
+implements it; otherwise the error says how the child died.
 """
 
 from __future__ import annotations
@@ -40,18 +40,18 @@ def open_judge(
     keeps_all: bool = False,
     threads: int | None = 1,
 ) -> JudgeInterpreter:
-    """Return an interpreter whose outputs are right; `close` ends it.
+    """Return an interpreter that computes the reference outputs; `close` ends it.
 
-    The arguments are those of MixedInterpreter. Raises: NoOracle: nothing runs the graph.
+    The arguments are those of MixedInterpreter. Raises: NoOracle: no kernels run the graph.
     """
     how = {"left": tuple(left), "keeps_all": keeps_all, "threads": threads}
     return JudgeInterpreter(runtime, graph, model, how)
 
 
 def cpu_kernels_beside(runtime: Runtime, graph: Graph, model: bytes | str) -> str:
-    """Return the CPU kernels for what a delegate leaves, where its outputs are to be judged.
+    """Return the CPU kernels for nodes that a delegate leaves, if its outputs are to be compared.
 
-    Raises: NoOracle: nothing runs the graph.
+    Raises: NoOracle: no kernels run the graph.
     """
     if runtime.why_not or not why_uncut(graph):
         return BUILTIN
@@ -62,16 +62,16 @@ def cpu_kernels_beside(runtime: Runtime, graph: Graph, model: bytes | str) -> st
 def judged_outputs(
     runtime: Runtime, graph: Graph, model: bytes | str, inputs: Sequence[Array]
 ) -> Arrays:
-    """Return what the outputs of a graph have to be.
+    """Return the reference outputs of a graph.
 
-    Raises: NoOracle: nothing runs the graph. RuntimeError, ValueError: the run fails.
+    Raises: NoOracle: no kernels run the graph. RuntimeError, ValueError: the run fails.
     """
     with contextlib.closing(open_judge(runtime, graph, model)) as judge:
         return invoke(judge, inputs)
 
 
 def judged_graph(runtime: Runtime, graph: Graph, inputs: Sequence[Array]) -> Arrays:
-    """Return the outputs of a graph that no file has, as its bounds need them; as `run_graph`."""
+    """Return the outputs of a graph built in memory, as for error bounds; as `run_graph`."""
     if runtime.why_not:
         return run_graph(runtime, graph, inputs)
     process = taken(runtime)
@@ -85,10 +85,10 @@ def judged_graph(runtime: Runtime, graph: Graph, inputs: Sequence[Array]) -> Arr
 
 
 class JudgeInterpreter:
-    """TFLite's Interpreter, as far as it is needed, of a graph that a child process runs.
+    """The required subset of TFLite's Interpreter, for a graph in a child process.
 
     Attributes:
-        kernels: which compute each node.
+        kernels: the kind of each node's kernel.
     """
 
     def __init__(
@@ -100,7 +100,7 @@ class JudgeInterpreter:
         self._is_apart = self._has_run = False
         self._given: dict[int, Array] = {}
         self._values: dict[int, Array] = {}
-        self._numpy: Any = None  # in this process: numpy's kernels end none
+        self._numpy: Any = None  # in this process: numpy's kernels cannot crash it
         self._process: JudgeProcess | None = None
         if runtime.why_not:
             try:
@@ -120,35 +120,35 @@ class JudgeInterpreter:
             raise
 
     def close(self) -> None:
-        """Give the process back."""
+        """Return the process to the pool."""
         if self._process is not None:
             give_back(self._process)
         self._process = None
 
     @property
     def name(self) -> str:
-        """Whose kernels judge, for people: "TFLite's reference kernels"."""
+        """The kernels' name for people: "TFLite's reference kernels"."""
         return f"TFLite's {self.kernels.name}" if self._numpy is None else self._runtime.reference
 
     @property
     def short_name(self) -> str:
-        """The same, where TFLite is meant anyway."""
+        """The same without the runtime's name."""
         return self.name.removeprefix("TFLite's ")
 
     @property
     def reasons(self) -> str:
-        """Which nodes other kernels than the reference ones judge, and why; "": none."""
+        """The nodes on other kernels than the reference ones, and why; "": none."""
         return self.kernels.reasons if self._numpy is None else ""
 
     def allocate_tensors(self) -> None:
-        """Do nothing: tensors are allocated."""
+        """Do nothing: tensors are already allocated."""
 
     def get_input_details(self) -> list[Any]:
-        """Return what TFLite tells of the inputs."""
+        """Return TFLite's details of the inputs."""
         return [*(self._numpy.get_input_details() if self._numpy else self._inputs)]
 
     def get_output_details(self) -> list[Any]:
-        """Return what TFLite tells of the outputs."""
+        """Return TFLite's details of the outputs."""
         return [*(self._numpy.get_output_details() if self._numpy else self._outputs)]
 
     def set_tensor(self, index: int, values: Array) -> None:
@@ -158,7 +158,7 @@ class JudgeInterpreter:
         self._given[index] = np.array(values)
 
     def get_tensor(self, index: int) -> Array:
-        """Return a copy of a tensor. Raises: ValueError: TFLite does not tell it."""
+        """Return a copy of a tensor. Raises: ValueError: TFLite does not expose it."""
         if self._numpy is not None:
             return np.array(self._numpy.get_tensor(index))
         for detail in self._inputs:
@@ -171,10 +171,10 @@ class JudgeInterpreter:
         return np.array(found[index])
 
     def tensors(self, indices: Sequence[int]) -> dict[int, Array]:
-        """Return what these tensors hold, without those that TFLite does not tell."""
+        """Return the values of these tensors, except those that TFLite does not expose."""
         if self._numpy is None:
             assert self._process is not None
-            # NOTE: asked for a resource, TFLite reads what is no memory.
+            # NOTE: for a resource, TFLite would read invalid memory.
             states = {each.index for each in self._graph.tensors if each.dtype == "resource"}
             wanted = [index for index in indices if index not in states]
             found: dict[int, Array] = self._process.asked("tensors", wanted)
@@ -186,7 +186,7 @@ class JudgeInterpreter:
         return told
 
     def invoke(self) -> None:
-        """Run once. Raises: RuntimeError, ValueError: it fails, or ends its process."""
+        """Run once. Raises: RuntimeError, ValueError: it fails, or crashes its process."""
         if self._numpy is not None:
             self._numpy.invoke()
             return
@@ -202,9 +202,9 @@ class JudgeInterpreter:
             return
 
     def _open(self) -> None:
-        """Open the graph in the process. Raises: NoOracle, Died."""
+        """Open the graph in the child. Raises: NoOracle, Died."""
         assert self._process is not None
-        graph = self._graph if self._graph.subgraph else None  # the child reads the first
+        graph = self._graph if self._graph.subgraph else None  # None: the child reads the first
         how = {**self._how, "dead": self._dead, "is_apart": self._is_apart}
         is_file = isinstance(self._model, str)
         model = os.path.abspath(self._model) if is_file else self._model
@@ -213,7 +213,7 @@ class JudgeInterpreter:
         self.kernels, self._inputs, self._outputs = facts
 
     def _survive(self, ended: ChildExit) -> None:
-        """Go on in another process without the node that one died of. Raises: RuntimeError."""
+        """Continue in another process without the node that killed one. Raises: RuntimeError."""
         words, process = _words(self._runtime, ended), self._process
         assert process is not None
         node = process.trying
@@ -235,9 +235,9 @@ class JudgeInterpreter:
 
 
 def values_of(runtime: Runtime, model: str, graph: Graph, inputs: Sequence[Array]) -> Values:
-    """Run the model on the judge's kernels; return what gives a tensor of a part its values.
+    """Run the model on the reference kernels; return a lookup of a part's tensor values.
 
-    That raises Uncut where TFLite does not tell them.
+    The lookup raises Uncut if TFLite does not expose a tensor.
     Raises: CommandError: TFLite does not run the model.
     """
     try:
@@ -250,7 +250,7 @@ def values_of(runtime: Runtime, model: str, graph: Graph, inputs: Sequence[Array
         known = judge.tensors([tensor.index for tensor in graph.tensors])
 
     def of(tensor: Tensor) -> Array:
-        if tensor.origin not in known:  # it has no memory: a state, or a list
+        if tensor.origin not in known:  # it has no data: a variable, or a list
             raise Uncut(f"TFLite does not tell what {tensor.name} is")
         return known[tensor.origin]
 

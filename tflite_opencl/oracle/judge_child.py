@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`python -m tflite_opencl.oracle.judge_child`: the process of tflite_opencl.oracle.judge.
+"""`python -m tflite_opencl.oracle.judge_child`: the child process of tflite_opencl.oracle.judge.
 
-A request is pickled: a method of _Judge and its arguments. Before a node runs it is told; then
-comes the answer, pickled, or the error that TFLite raised.
+A request is pickled: a method of _Judge and its arguments. Each node is announced before it
+runs; the reply is the pickled result, or the error that TFLite raised.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Details = list[Mapping[str, Any]]
 
 
 def main() -> int:
-    """Answer requests until there are no more."""
+    """Serve requests until end of file."""
     with serving() as parent:
         judge = _Judge(parent)
         for message in parent.messages():
@@ -41,7 +41,7 @@ def main() -> int:
 
 
 class _Judge:
-    """What the child does; it has one graph open."""
+    """The child's methods; it has one graph open."""
 
     def __init__(self, parent: Channel) -> None:
         self._parent = parent
@@ -57,7 +57,7 @@ class _Judge:
     ) -> tuple[Kernels, Details, Details]:
         """Open a graph, None: the model's first; return as `_facts` does.
 
-        `shapes`: of its inputs, which may be other ones than the file's.
+        `shapes`: of its inputs, which may differ from the file's.
         """
         self._made = None
         given = read_model(model) if graph is None else graph
@@ -67,7 +67,7 @@ class _Judge:
         return self._facts()
 
     def run(self, inputs: Mapping[int, Array]) -> tuple[tuple[Kernels, Details, Details], Any]:
-        """Run once; return as `_facts`, and the outputs by their indices."""
+        """Run once; return `_facts`, and the outputs by their indices."""
         assert self._made is not None
         for index, values in inputs.items():
             self._made.set_tensor(index, values)
@@ -76,7 +76,7 @@ class _Judge:
         return facts, self.tensors([detail["index"] for detail in facts[2]])
 
     def tensors(self, indices: Sequence[int]) -> dict[int, Array]:
-        """Return what tensors hold, without those that TFLite does not tell."""
+        """Return the values of tensors, except those that TFLite does not expose."""
         assert self._made is not None
         found = {}
         for index in indices:
@@ -92,7 +92,7 @@ class _Judge:
         return run_graph(self._runtime, graph, inputs)
 
     def _facts(self) -> tuple[Kernels, Details, Details]:
-        """Return which kernels run the graph, and the details of its inputs and outputs."""
+        """Return the kernels of the graph, and the details of its inputs and outputs."""
         made = self._made
         assert made is not None
         return made.kernels, made.get_input_details(), made.get_output_details()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The child processes that judges run in: started ahead, kept for the next judge, ended at last."""
+"""Child processes of the reference interpreter: started ahead, reused, and ended at exit."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class JudgeProcess(Child):
     """A process of judge_child.
 
     Attributes:
-        runtime: the name of its TFLite. trying: the node that runs; None: none, or a whole graph.
+        runtime: the name of its TFLite. trying: the running node; None: none, or a whole graph.
     """
 
     def __init__(self, runtime: Runtime) -> None:
@@ -30,13 +30,13 @@ class JudgeProcess(Child):
         super().__init__(command, own, has_own_session=False, check=interrupts.check)
 
     def asked(self, *request: object) -> Any:
-        """Return the answer to a request. Raises: Died; RuntimeError, ValueError: TFLite's."""
+        """Return the reply to a request. Raises: Died; RuntimeError, ValueError: TFLite's."""
         self.trying = None
         self.send(pickle.dumps(request, protocol=5))
         try:
             while "answered" not in (event := self.event(math.inf)):
                 self.trying = event.get("trying")
-        except BaseException:  # nobody waits for the answer any more
+        except BaseException:  # nobody will read the reply
             self.close()
             raise
         answer = pickle.loads(event["payload"])
@@ -49,14 +49,14 @@ _idle: list[JudgeProcess] = []
 
 
 def begin(runtime: Runtime) -> None:
-    """Start the process that the next judge will need: it imports while others work."""
+    """Start the process for the next reference run, so that its imports overlap other work."""
     if not _idle and not runtime.why_not:
-        with contextlib.suppress(OSError):  # the judge meets that, too
+        with contextlib.suppress(OSError):  # the next use reports it
             _idle.append(JudgeProcess(runtime))
 
 
 def taken(runtime: Runtime) -> JudgeProcess:
-    """Return a process that nobody uses. Raises: OSError: none can be started."""
+    """Return an idle process. Raises: OSError: none can be started."""
     while _idle:
         process = _idle.pop()
         if process.runtime == runtime.name and process.wait(0) is None:
@@ -66,7 +66,7 @@ def taken(runtime: Runtime) -> JudgeProcess:
 
 
 def give_back(process: JudgeProcess) -> None:
-    """Keep a process for the next judge, if none is kept yet and it lives."""
+    """Keep a live process for reuse, unless one is already kept."""
     if _idle or process.wait(0) is not None:
         process.close()
     else:

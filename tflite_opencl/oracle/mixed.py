@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A graph on the kernels that say what is right, chosen node by node.
+"""A graph on the reference kernels, chosen node by node.
 
-TFLite's reference kernels run every node that they have and compute rightly. Other nodes run on
-TFLite's built-in kernels or on numpy's. Where all nodes run on the reference kernels, one
-interpreter runs the whole model; else neighbours on the same kernels are cut out as a model.
+TFLite's reference kernels run every node that they implement correctly. Other nodes run on
+TFLite's built-in kernels or on numpy's. If all nodes run on the reference kernels, one
+interpreter runs the whole model; otherwise runs of nodes on the same kernels become models.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ _WRONG = "the reference kernel is wrong"
 
 
 class MixedInterpreter:
-    """A graph on its nodes' kernels, with those methods of TFLite's Interpreter that are needed.
+    """A graph with kernels chosen by node, and the required subset of TFLite's Interpreter.
 
     The methods raise RuntimeError and ValueError as TFLite's do.
 
-    Which kernels run a node may change with a run, where the first choice fails.
+    A failed run may change the choice.
     """
 
     def __init__(
@@ -61,15 +61,15 @@ class MixedInterpreter:
 
         Args:
             runtime: the installed TFLite.
-            graph: the one to run of the model, as it was read.
+            graph: the model's graph to run, as read.
             model: the file, or its content.
             threads: of TFLite's kernels.
-            keeps_all: every tensor can be read after a run.
-            left: nodes that the CPU runs in what is judged, which the built-in kernels compute;
-                of a graph that cannot be cut all nodes run on the same kernels.
-            dead: kinds of nodes whose reference kernel ended a process -> how it ended.
+            keeps_all: all tensors can be read after a run.
+            left: nodes that the CPU runs in the compared path, computed by the built-in kernels;
+                if the graph cannot be cut, all nodes run on the same kernels.
+            dead: kinds of nodes whose reference kernel killed a process -> how it ended.
             is_apart: each node is a model of its own.
-            tell: is called with a node before it runs; None: the whole model.
+            tell: called with a node before it runs; None: the whole model.
 
         Raises: NoOracle: no kernels run the graph.
         """
@@ -88,7 +88,7 @@ class MixedInterpreter:
             elif dead and (how := dead.get(kind_of(node))):
                 self._stand_in(node.index, NUMPY, f"the reference kernel {how}")
         self._whole: Any = None
-        self._shell: Any = None  # knows inputs and outputs where the model is cut
+        self._shell: Any = None  # provides input and output details if the model is cut
         self._segments: list[Segment] = []
         self._given: dict[int, Array] = {}
         self._values: dict[int, Array] = {}
@@ -98,21 +98,21 @@ class MixedInterpreter:
 
     @property
     def kernels(self) -> Kernels:
-        """Which run each node now."""
+        """The current kernel of each node."""
         ops = tuple(node.op for node in self._graph.nodes)
         return Kernels(ops, tuple(self._kinds), dict(self._why))
 
     # --- as TFLite's Interpreter
 
     def allocate_tensors(self) -> None:
-        """Do nothing: tensors are allocated."""
+        """Do nothing: tensors are already allocated."""
 
     def get_input_details(self) -> list[Mapping[str, Any]]:
-        """Return what TFLite tells of the inputs."""
+        """Return TFLite's details of the inputs."""
         return [*(self._whole or self._shell).get_input_details()]
 
     def get_output_details(self) -> list[Mapping[str, Any]]:
-        """Return what TFLite tells of the outputs, with the shapes of the last run."""
+        """Return TFLite's details of the outputs, in the shapes of the last run."""
         if self._whole is not None:
             return [*self._whole.get_output_details()]
         return [
@@ -123,13 +123,13 @@ class MixedInterpreter:
         ]
 
     def set_tensor(self, index: int, values: Array) -> None:
-        """Copy values into an input. Raises: ValueError: of another shape or type."""
+        """Copy values into an input. Raises: ValueError: wrong shape or type."""
         if self._whole is not None:
             self._whole.set_tensor(index, values)
         self._given[index] = np.array(values)
 
     def get_tensor(self, index: int) -> Array:
-        """Return a copy of a tensor. Raises: ValueError: TFLite does not tell it."""
+        """Return a copy of a tensor. Raises: ValueError: TFLite does not expose it."""
         if self._whole is not None:
             return np.array(self._whole.get_tensor(index))
         for segment in self._segments:
@@ -140,7 +140,7 @@ class MixedInterpreter:
         return np.array(self._values[index])
 
     def invoke(self) -> None:
-        """Run once. Raises: RuntimeError, ValueError: kernels fail that nothing stands in for."""
+        """Run once. Raises: RuntimeError, ValueError: kernels without a substitute fail."""
         first: Exception | None = None
         while True:
             try:
@@ -152,10 +152,10 @@ class MixedInterpreter:
                 if not self._retreat(error):
                     raise first from None
 
-    # --- which kernels
+    # --- choice of kernels
 
     def _stand_in(self, node: int, kind: str, why: str) -> None:
-        """Let other kernels than the reference ones run a node. Raises: NoOracle: numpy cannot."""
+        """Replace a node's reference kernel. Raises: NoOracle: numpy does not implement it."""
         if kind == NUMPY:
             try:
                 require(self._graph.nodes[node])
@@ -164,7 +164,7 @@ class MixedInterpreter:
         self._kinds[node], self._why[node] = kind, why
 
     def _open(self) -> None:
-        """Make the interpreters. Raises: NoOracle."""
+        """Create the interpreters. Raises: NoOracle."""
         self._whole, used = None, {*self._kinds} or {REFERENCE}
         failure: Exception | None = None
         if len(used) == 1 and NUMPY not in used and not self._is_apart:
@@ -190,12 +190,12 @@ class MixedInterpreter:
         before = [*self._kinds]
         for node in self._graph.nodes:
             self._look_up(node)
-        if self._kinds == before:  # what is wrong is wrong with the whole
+        if self._kinds == before:  # the error concerns the whole model
             raise RuntimeError(one_line(failure) if failure else "no kernels take all nodes")
         self._cut()
 
     def _open_whole(self, kind: str) -> Exception | None:
-        """Open one interpreter for the whole model, or return why it cannot be."""
+        """Open one interpreter for the whole model, or return why that fails."""
         given = self._model, kind, (), self._threads, self._keeps_all, self._graph
         try:
             self._whole = allocated(self._runtime, *given)
@@ -207,9 +207,9 @@ class MixedInterpreter:
         return None
 
     def _look_up(self, node: Node) -> None:
-        """Take the built-in kernel of a node that the reference kernels lack, if it has one.
+        """Use the built-in kernel of a node without a reference kernel, if there is one.
 
-        The installed TFLite is asked: each version lacks others.
+        Probes the installed TFLite: the set differs between versions.
         """
         if self._kinds[node.index] != REFERENCE:
             return
@@ -261,7 +261,7 @@ class MixedInterpreter:
     def _retreat(self, error: Exception) -> bool:
         """Choose other kernels after a failed run; return whether there are any."""
         is_stateful = any(tensor.is_variable for tensor in self._graph.tensors)
-        if is_stateful and self._has_run:  # its state would begin again
+        if is_stateful and self._has_run:  # its state would be lost
             return False
         if self._whole is None and self._is_apart:
             node = self._at.node.index
@@ -279,5 +279,5 @@ class MixedInterpreter:
 
 
 def _told(error: Exception) -> str:
-    """Return the first sentence of an error of TFLite's."""
+    """Return the first sentence of a TFLite error."""
     return one_line(error).partition(". ")[0].rstrip(".")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which kernels say what each node of a graph has to compute, and why, for people."""
+"""Records which kernels compute the reference of each node, and why."""
 
 from __future__ import annotations
 
@@ -9,35 +9,35 @@ from dataclasses import dataclass
 from delegate.inspect import Graph, Node
 
 REFERENCE, BUILTIN, NUMPY = "reference", "builtin", "numpy"
-JUDGE = "judge"  # of a Job: of each node those that say what it has to compute
+JUDGE = "judge"  # of a Job: the reference kernels, chosen for each node
 _NAMES = {REFERENCE: "reference kernels", BUILTIN: "built-in kernels", NUMPY: "numpy's kernels"}
-_SHOWN = 4  # nodes of a kind
+_SHOWN = 4  # nodes listed per kind
 
 Kind = tuple[str, tuple[str, ...]]  # an op and its tensors' types
 
 
 class NoOracle(RuntimeError):
-    """Nothing says what the model's outputs have to be; the text is the reason."""
+    """No kernels can compute the reference outputs; the text is the reason."""
 
 
 def kind_of(node: Node) -> Kind:
-    """Return what nodes share whose reference kernel is the same function."""
+    """Return a key shared by nodes with the same reference kernel function."""
     return node.op, tuple(t.dtype for t in (*node.inputs, *node.outputs) if t is not None)
 
 
 @dataclass(frozen=True, slots=True)
 class Kernels:
-    """Which kernels say what each node's outputs have to be."""
+    """The kernels that compute each node's reference."""
 
     ops: tuple[str, ...]  # of each node
     by_node: tuple[str, ...]  # REFERENCE, BUILTIN or NUMPY
-    # Node -> why its reference kernel is not asked. Nodes that the CPU runs are not here: their
-    # outputs are taken as they are.
+    # Node -> why its reference kernel is not used. Excludes nodes that the CPU runs: their outputs
+    # are not compared.
     why: Mapping[int, str]
 
     @classmethod
     def all_of(cls, graph: Graph, kind: str, why: str = "") -> Kernels:
-        """Return those of a graph whose nodes all run on one kind."""
+        """Return the record of a graph whose nodes all run on one kind."""
         found = dict.fromkeys(range(len(graph.nodes)), why) if why else {}
         ops = tuple(node.op for node in graph.nodes)
         return cls(ops, (kind,) * len(ops), found)
@@ -51,7 +51,7 @@ class Kernels:
 
     @property
     def reasons(self) -> str:
-        """Say which nodes other kernels than the reference ones judge, and why: one line, or ""."""
+        """List the nodes on other kernels than the reference ones, and why: one line, or ""."""
         others: dict[tuple[str, str, str], list[int]] = {}
         for index, reason in sorted(self.why.items()):
             others.setdefault((self.ops[index], self.by_node[index], reason), []).append(index)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What outputs have to be: the installed runtime's reference kernels, and how far floats may lie.
+"""The oracle: outputs of the runtime's reference kernels, and error bounds for floats.
 
-For each node that the reference kernels lack or compute wrongly, TFLite's built-in ones without a
-delegate stand in (mixed.py); for an op that MediaPipe adds, the one of TFLite's that computes the
-same. Where no TFLite is installed, the reference is numpy's: numpy_kernels.py.
+TFLite's built-in kernels without a delegate replace reference kernels that are missing or wrong
+(mixed.py); MediaPipe's ops are replaced by equivalent TFLite ops.
+Where no TFLite is installed, the reference is numpy's: numpy_kernels.py.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ from tflite_opencl.oracle.values import Arrays
 class Oracle:
     """A model on TFLite's own kernels."""
 
-    kernels: Kernels | None  # that computed the outputs; None: numpy's, no TFLite is installed
+    kernels: Kernels | None  # that computed the outputs; None: numpy's, as no TFLite is installed
     outputs: list[Arrays]  # of each input set
     bounds: list[Bounds]  # of each input set; None: exact
 
     @property
     def cpu_kernels(self) -> str:
-        """The kernels for what a delegate leaves to the CPU, so that it can be compared."""
+        """The kernels for nodes that a delegate leaves to the CPU, to keep it comparable."""
         kinds = {*self.kernels.by_node} if self.kernels else set()
         return REFERENCE if kinds <= {REFERENCE} else BUILTIN
 
     def in_halves(self) -> Oracle:
-        """Return what holds where floats may be halves."""
+        """Return the oracle for runs that may use half precision."""
         pairs = zip(self.bounds, self.outputs, strict=True)
         wide: list[Bounds] = [
             [
@@ -62,10 +62,10 @@ def run_graph(runtime: Runtime, graph: Graph, inputs: Sequence[Array]) -> Arrays
 
 
 def opened(runtime: Runtime, graph: Graph, model: bytes | str, left: Collection[int] = ()) -> Any:
-    """Return an interpreter whose outputs are right, in this process, which it may end.
+    """Return an interpreter of the reference, in this process, which it may crash.
 
-    A command has `open_judge` of judge.py instead. `left`: nodes that the CPU runs in what is
-    judged. Raises: NoOracle: nothing runs the graph.
+    Commands use judge.py's `open_judge` instead. `left`: nodes that the CPU runs in the compared
+    path. Raises: NoOracle: no kernels run the graph.
     """
     if not runtime.why_not:
         return MixedInterpreter(runtime, graph, model, left=left)
@@ -82,9 +82,9 @@ def oracle(
     sets: Sequence[Arrays],
     left: Collection[int] = (),
 ) -> Oracle:
-    """Return what the outputs of these input sets have to be; `left`: as of `opened`.
+    """Return the reference outputs for these input sets; `left`: as for `opened`.
 
-    Raises: NoOracle: no kernels run the model rightly.
+    Raises: NoOracle: no kernels run the model correctly.
     """
     why = _has_no_right_kernels(runtime, graph)
     if why:
@@ -109,21 +109,21 @@ def _run_each(runtime: Runtime, graph: Graph, sets: Sequence[Arrays]) -> list[Ar
 
 
 def _has_no_right_kernels(runtime: Runtime, graph: Graph) -> str:
-    """Return which node all kernels of this TFLite compute wrongly; "" for none."""
+    """Return which node all kernels of this TFLite compute wrongly; "": none."""
     if runtime.name == "ai-edge-litert":
         return ""
-    # NOTE: tflite-runtime gives the bias alone.
+    # NOTE: tflite-runtime returns only the bias.
     if any(_is_product_of_channels(node) for node in graph.nodes):
         return (
             "FULLY_CONNECTED of floats, int8 weights with a scale a channel: this TFLite is wrong"
         )
-    # NOTE: tflite-runtime reads two weights as one.
+    # NOTE: tflite-runtime reads pairs of weights as one.
     if any(node.op == "CONV_2D" and _has_int4(node) for node in graph.nodes):
         return "CONV_2D of int4 weights: this TFLite is wrong"
-    # NOTE: tflite-runtime knows no blocks.
+    # NOTE: tflite-runtime does not support blocks.
     if any(tensor.blocks is not None for tensor in graph.tensors):
         return "weights in blocks: this TFLite does not know them"
-    # NOTE: tflite-runtime gives zeros.
+    # NOTE: tflite-runtime returns zeros.
     if any(node.op == "EMBEDDING_LOOKUP" and _scales(node) > 1 for node in graph.nodes):
         return "EMBEDDING_LOOKUP of a table with a scale a row: this TFLite is wrong"
     return ""
@@ -138,7 +138,7 @@ def _is_product_of_channels(node: Node) -> bool:
 
 
 def _scales(node: Node) -> int:
-    """Return how many scales the second input of a node has."""
+    """Return the number of scales of a node's second input."""
     weights = node.inputs[1]
     return len(weights.quantization.scale) if weights and weights.quantization else 0
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How far float outputs of ops that remember may lie from the oracle's, run after run."""
+"""Error bounds of the float outputs of stateful ops, run after run."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from tflite_opencl.oracle.bounds import Bounds, is_hybrid, terms_of
 from tflite_opencl.oracle.flips import off_by_flips
 from tflite_opencl.oracle.values import Arrays
 
-# A graph and its input sets, which one interpreter runs one after the other -> the outputs of each.
+# A graph and input sets, run in sequence by one interpreter -> the outputs of each.
 RunEach = Callable[[Graph, Sequence[Arrays]], list[Arrays]]
 
 
 def remembered_bounds(
     run: RunEach, graph: Graph, sets: Sequence[Arrays], outputs: Sequence[Arrays]
 ) -> list[Bounds]:
-    """Return bounds for each input set of a graph with variable tensors.
+    """Return error bounds for each input set of a graph with variable tensors.
 
-    Several nodes are bounded by what all of their outputs together may be: a test of one node is
-    the sharp one.
+    With several nodes, each is bounded by the sum over all outputs: only a test of a single node
+    is sharp.
     """
     if all(tensor.dtype != "float32" for tensor in graph.outputs):
         return [[None] * len(each) for each in outputs]
@@ -36,7 +36,7 @@ def remembered_bounds(
     largest = 0.0
     flips = [[np.zeros(each.shape) for each in of_set] for of_set in outputs]
     if len(graph.nodes) == 1 and is_hybrid(graph.nodes[0]) and terms_of(graph.nodes[0]):
-        # Graphs may have their outputs in another order than the node.
+        # The graph's outputs may be in another order than the node's.
         places = [graph.nodes[0].outputs.index(tensor) for tensor in graph.outputs]
         flips = [[of_set[at] for at in places] for of_set in off_by_flips(graph.nodes[0], sets)]
     for number, inputs in enumerate(sets):
@@ -54,7 +54,7 @@ def remembered_bounds(
 
 
 def _absolute(graph: Graph) -> Graph:
-    """Return the graph of absolute constants, without a fused activation."""
+    """Return the graph with absolute constants, without a fused activation."""
     changed = {
         tensor: dataclasses.replace(tensor, data=np.abs(tensor.data))
         for tensor in graph.tensors

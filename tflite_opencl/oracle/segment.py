@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Neighbouring nodes of a graph as a model of their own, on one kind of kernels."""
+"""Consecutive nodes of a graph as a model of their own, on one kind of kernels."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from tflite_opencl.oracle.node_kernels import NUMPY
 
 
 class Segment:
-    """Nodes that the same kernels run.
+    """Consecutive nodes that run on the same kernels.
 
     Attributes:
-        node: the first of them. made: their interpreter; None: numpy runs the node. inner: tensor
-            of the graph -> its index in `made`, of those that can be read after a run.
+        node: the first of them. made: their interpreter; None: numpy runs the node. inner: index
+            of a graph's tensor -> its index in `made`, for tensors readable after a run.
     """
 
     def __init__(
@@ -33,9 +33,9 @@ class Segment:
         threads: int | None,
         keeps_all: bool,
     ) -> None:
-        """`nodes`: the first and the last. `keeps_all`: every tensor can be read after a run.
+        """`nodes`: the first and the last. `keeps_all`: all tensors can be read after a run.
 
-        Raises: Uncut, ValueError: they make no model. RuntimeError, ValueError: TFLite refuses it.
+        Raises: Uncut, ValueError: they form no model. RuntimeError, ValueError: TFLite rejects it.
         """
         self.node: Node = graph.nodes[nodes[0]]
         self.made: Any = None
@@ -47,7 +47,7 @@ class Segment:
         model = write_model(in_builtins(part))
         self.made = runtime.interpreter(model, threads, kind, (), keeps_all)
         self._is_allocated = False
-        with contextlib.suppress(RuntimeError, ValueError):  # of shapes that a run knows
+        with contextlib.suppress(RuntimeError, ValueError):  # shapes known only during a run
             self.made.allocate_tensors()
             self._is_allocated = True
         self.inner = {
@@ -57,7 +57,7 @@ class Segment:
         }
 
     def run(self, values: dict[int, Array]) -> None:
-        """Run once; `values`: of tensors of the graph, to which the outputs are added.
+        """Run once; `values`: of the graph's tensors; the outputs are added.
 
         Raises: RuntimeError, ValueError: the kernels fail.
         """
@@ -78,7 +78,7 @@ class Segment:
 
 
 def _value(values: dict[int, Array], index: int) -> Array:
-    """Return a tensor's value. Raises: RuntimeError: a constant without data, as TFLite says."""
+    """Return a tensor's value. Raises: RuntimeError: a constant without data, as in TFLite."""
     if index not in values:
         raise RuntimeError(f"Input tensor {index} lacks data")
     return values[index]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Input sets of a model, and the comparison of outputs; no interpreter is made here."""
+"""Input sets of a model, and the comparison of outputs; creates no interpreters."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ SETS = ("random", "ends", "zero points")
 
 
 def input_sets(graph: Graph, seed: int = 0) -> list[Arrays]:
-    """Return random inputs, inputs at the ends of their range, and all at their zero points.
+    """Return random inputs, inputs at the limits of their range, and all at their zero points.
 
-    Numbers of rows, such as words of a text, are those of rows that there are.
+    Row indices, such as token ids, are within the table's bounds.
     """
     rng = seeded(seed, [tensor.shape for tensor in graph.inputs])
     inputs = _with_rows(graph)
@@ -29,11 +29,11 @@ def input_sets(graph: Graph, seed: int = 0) -> list[Arrays]:
 
 
 def _with_rows(graph: Graph) -> list[Tensor]:
-    """Return the inputs; one that says which rows an op takes of a table has their range."""
-    begun = {tensor: tensor for tensor in graph.inputs}  # what holds an input's values, as it is
+    """Return the inputs, with row indices limited to their table."""
+    begun = {tensor: tensor for tensor in graph.inputs}  # tensors with an input's values, unchanged
     rows: dict[Tensor, int] = {}
     makers = {tensor: node for node in graph.nodes for tensor in node.outputs}
-    below: dict[Tensor, int] = {}  # inputs whose numbers may count from the end, of so many
+    below: dict[Tensor, int] = {}  # inputs that may index from the end -> number of rows
     for node in graph.nodes:
         if count := _from_the_end(node, makers):
             (x,) = node.inputs[2:]
@@ -45,7 +45,7 @@ def _with_rows(graph: Graph) -> list[Tensor]:
         elif node.op in _LOOKS_UP and len(node.inputs) > 1:
             at, of = (node.inputs[place] for place in _LOOKS_UP[node.op])
             if at in begun and of is not None:
-                # None of an axis that there is not: TFLite refuses such a node.
+                # Skip missing axes: TFLite rejects such a node.
                 for count in of.shape[int(node.options.get("axis", 0)) :][:1]:
                     rows[begun[at]] = min(count, rows.get(begun[at], count))
     return [
@@ -63,7 +63,7 @@ def _with_rows(graph: Graph) -> list[Tensor]:
 
 
 def _from_the_end(node: Node, makers: Mapping[Tensor, Node]) -> int:
-    """Return n of x < 0 ? x + n : x, as converters write an index of n rows; 0: it is another."""
+    """Return n of x < 0 ? x + n : x, the converters' form of an index into n rows; 0: no match."""
     if node.op not in ("SELECT", "SELECT_V2"):
         return 0
     condition, moved, x = node.inputs
@@ -79,7 +79,7 @@ def _from_the_end(node: Node, makers: Mapping[Tensor, Node]) -> int:
 
 
 _MOVES = ("CAST", "EXPAND_DIMS", "RESHAPE", "SQUEEZE")
-_LOOKS_UP = {"EMBEDDING_LOOKUP": (0, 1), "GATHER": (1, 0)}  # inputs: the rows' numbers, the table
+_LOOKS_UP = {"EMBEDDING_LOOKUP": (0, 1), "GATHER": (1, 0)}  # inputs: row indices, table
 
 
 def _values(rng: np.random.Generator, tensor: Tensor, which: str) -> Array:
@@ -104,7 +104,7 @@ def _values(rng: np.random.Generator, tensor: Tensor, which: str) -> Array:
             values = values * 10 ** rng.uniform(-3, 3 if dtype == "float32" else 2, shape)
         return np.asarray(values, dtype)
     if dtype in BITS:
-        high, dtype = 2 ** (BITS[dtype] - 1) - 1, "int8"  # as the Interpreter takes it
+        high, dtype = 2 ** (BITS[dtype] - 1) - 1, "int8"  # the Interpreter's type for it
         low = -1 - high
     else:
         limits = np.iinfo(dtype)
@@ -123,7 +123,7 @@ def _values(rng: np.random.Generator, tensor: Tensor, which: str) -> Array:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """How an output differs from the oracle's."""
+    """An output's difference from the oracle's."""
 
     where: str  # input set and output
     count: int  # elements
@@ -131,14 +131,14 @@ class Difference:
     first: tuple[int, ...]
     got: float
     expected: float
-    most: float  # the greatest difference; of integers in quanta
-    times: float | None  # that floats may differ, at most; None: these are no floats
-    is_beyond: bool  # more than is allowed
-    rows: tuple[int, int] = (0, 0)  # rows of the first dimension that differ, and all of them
+    most: float  # the largest difference; of integers in quanta
+    times: float | None  # ratio to the error bound of floats; None: not floats
+    is_beyond: bool  # exceeds the bound
+    rows: tuple[int, int] = (0, 0)  # differing rows of the first dimension, and all rows
 
     @property
     def greatest(self) -> float:
-        """Give the greatest difference in what is allowed."""
+        """The largest difference relative to the bound."""
         return self.most if self.times is None else self.times
 
     def __str__(self) -> str:
@@ -148,7 +148,7 @@ class Difference:
         return f"{text}; in {wrong} of {rows} rows of the first dimension" if wrong < rows else text
 
     def plain(self) -> str:
-        """Return the same with the difference itself, whatever is allowed."""
+        """Return the same with the absolute difference."""
         return self._text(f"{self.most:g}{' quanta' if self.times is None else ''}")
 
     def _text(self, most: str) -> str:
@@ -161,19 +161,19 @@ class Difference:
 def compare(
     got: Array, expected: Array, bound: NDArray[np.float64] | None, tolerance: int, where: str
 ) -> Difference | None:
-    """Return how an output differs, None if it does not.
+    """Return how an output differs, or None if it does not.
 
-    Floats that differ within `bound` do not differ; an infinite bound allows anything.
-    `tolerance`: quanta that an integer may be off.
+    Floats within `bound` count as equal; an infinite bound accepts anything.
+    `tolerance`: allowed difference of integers in quanta.
 
-    Raises: ValueError: type or shape is another one.
+    Raises: ValueError: another type or shape.
     """
     if got.dtype != expected.dtype or got.shape != expected.shape:
         raise ValueError(
             f"{where} is {got.dtype} {list(got.shape)} instead of "
             f"{expected.dtype} {list(expected.shape)}"
         )
-    if got.dtype == np.complex64:  # each part by itself
+    if got.dtype == np.complex64:  # real and imaginary parts separately
         got, expected = (each[..., None].view(np.float32) for each in (got, expected))
         bound = bound if bound is None else np.broadcast_to(bound, got.shape[:-1])[..., None]
     is_number, is_float = got.dtype.kind in "biuf", got.dtype.kind == "f"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A picture's bytes -> RGB pixels, within a limit of memory; which files are pictures."""
+"""Decodes pictures to RGB pixels within a memory limit; defines which files are pictures."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from PIL import Image, features
 
 from tflite_opencl.console.errors import OneLineError
 
-MOST_BYTES = 1 << 29  # that decoding one picture may take; a child process a core does it
-MAX_PIXELS = 1024**3 // 4 // 3  # Pillow's own limit: some formats tell their size only late
-_RESULT = 4  # bytes a pixel: the three that are returned, and what is converted at a time
-# Bytes a pixel that a format's decoder takes beside Pillow's own four, as measured.
+MOST_BYTES = 1 << 29  # for decoding one picture; one child process per core does so
+MAX_PIXELS = 1024**3 // 4 // 3  # Pillow's own limit: some formats reveal their size late
+_RESULT = 4  # bytes per pixel: the three returned, and temporary conversions
+# Bytes per pixel that a format's decoder uses besides Pillow's own four, as measured.
 _OF_DECODER = {"AVIF": 6, "HEIF": 6, "JPEG2000": 16, "JXL": 12, "WEBP": 12}
-_OF_MODE = {"1": 1, "L": 1, "P": 1, "LA": 4, "I;16": 2}  # the other modes' pixels have four bytes
-_PROGRESSIVE = 6  # libjpeg keeps all coefficients of such a file, of the whole size
-_REDUCTIONS = (1, 2, 4, 8)  # that libjpeg decodes at
+_OF_MODE = {"1": 1, "L": 1, "P": 1, "LA": 4, "I;16": 2}  # all other modes use four bytes per pixel
+_PROGRESSIVE = 6  # libjpeg keeps all coefficients of a progressive file, at full size
+_REDUCTIONS = (1, 2, 4, 8)  # libjpeg's scaled decoding
 _BAND_PIXELS = 1 << 20
 _ORIENTATION = 0x0112  # EXIF's tag
-# By bits a pixel: Pillow's names of what an uncompressed BMP becomes, and of how it is packed.
+# By bits per pixel: Pillow's mode of an uncompressed BMP, and its raw mode.
 _BMP_MODES = {
     1: ("P", "P;1"), 2: ("P", "P;2"), 4: ("P", "P;4"), 8: ("P", "P"), 24: ("RGB", "BGR"),
     32: ("RGBA", "BGRA"),
@@ -39,24 +39,24 @@ Pixels = NDArray[np.uint8]
 
 
 class PictureError(OneLineError):
-    """This picture cannot be used; the text is one line that says why."""
+    """The picture cannot be used; the text is one line that says why."""
 
 
 def decode(file: BinaryIO, notes: list[str], has_alpha: bool = False) -> Pixels:
-    """Return the pixels, upright, transparency over black; `notes` gets what a user should know.
+    """Return the pixels, upright, transparency over black; `notes` receives remarks for the user.
 
-    `has_alpha`: colours stay as they are, and a fourth channel has the transparency: 255 is none.
+    `has_alpha`: keep colours unblended, and return alpha as a fourth channel: 255 is opaque.
     Shapes: (h, w, 3), or with alpha (h, w, 4)
-    Raises: PictureError, or one of the many kinds that Pillow's decoders raise on damaged files.
+    Raises: PictureError, or one of the many types that Pillow's decoders raise on damaged files.
     """
     pixels = _decode_uncompressed_bmp(file, has_alpha)
     return _decode_with_pillow(file, notes, has_alpha) if pixels is None else pixels
 
 
 def _decode_uncompressed_bmp(file: BinaryIO, has_alpha: bool) -> Pixels | None:
-    """Return a BMP's pixels, or None for what Pillow decodes: other formats, packed pixels.
+    """Return a BMP's pixels, or None if Pillow must decode it: other formats, packed pixels.
 
-    Not left to Pillow because it drops the fourth byte and misreads some gray palettes.
+    Not left to Pillow, which drops the fourth byte and misreads some gray palettes.
     """
     header = file.read(54)
     if len(header) < 54 or header[:2] != b"BM":
@@ -66,7 +66,7 @@ def _decode_uncompressed_bmp(file: BinaryIO, has_alpha: bool) -> Pixels | None:
     if header_size < 40 or compression != 0 or bits not in _BMP_MODES:
         return None
     if bits <= 8 and offset == 14 + header_size:
-        return None  # some writers forget the palette's size here: Pillow knows them
+        return None  # some writers omit the palette's size: Pillow handles them
     if width < 1 or height == 0:
         raise PictureError(f"damaged BMP: its size is {width} x {height} pixels")
     if width * abs(height) * (bits / 8 + _RESULT) > MOST_BYTES:
@@ -82,12 +82,12 @@ def _decode_uncompressed_bmp(file: BinaryIO, has_alpha: bool) -> Pixels | None:
         raise PictureError(f"truncated BMP: {len(data)} of {size_bytes} bytes of pixels")
     mode, packed = _BMP_MODES[bits]
     # The fourth byte is undefined here: most writers leave it 0, some store alpha. Like stb_image
-    # and ffmpeg, take it as alpha unless it is 0 everywhere.
+    # and ffmpeg, treat it as alpha unless it is 0 everywhere.
     if bits == 32 and not np.frombuffer(data, np.uint8)[3::4].any():
         mode, packed = "RGB", "BGRX"
     order = -1 if height > 0 else 1
     image = Image.frombytes(mode, (width, abs(height)), data, "raw", packed, row_bytes, order)
-    del data  # the pixels are there twice
+    del data  # the pixels exist twice
     if bits <= 8:
         file.seek(14 + header_size)
         palette = file.read(min(4 << bits, offset - 14 - header_size))
@@ -104,7 +104,7 @@ def _decode_with_pillow(file: BinaryIO, notes: list[str], has_alpha: bool) -> Pi
     file.seek(0)
     with _limit_of_pixels(is_jpeg=file.read(3) == b"\xff\xd8\xff"):
         file.seek(0)
-        Image.open(file).verify()  # a PNG's checksums and end; nothing for other formats
+        Image.open(file).verify()  # checks a PNG's checksums and end; nothing for other formats
         file.seek(0)
         image: Image.Image = Image.open(file)
         _fit(image, notes)
@@ -115,16 +115,16 @@ def decode_image(image: Image.Image, notes: list[str], has_alpha: bool = False) 
     """Return an opened picture's pixels as `decode` does."""
     image.load()
     pixels = _upright(_in_bands(image, has_alpha), image, notes)
-    with suppress(Exception):  # what follows a good first frame may be damaged
+    with suppress(Exception):  # data after a good first frame may be damaged
         if getattr(image, "is_animated", False):
             notes.append("the picture has several frames: the first one is taken")
     return pixels
 
 
 def _fit(image: Image.Image, notes: list[str]) -> None:
-    """Let the picture be decoded smaller where it would take too much memory and can be.
+    """Have the picture decoded at a reduced size if it would use too much memory.
 
-    Raises: PictureError: it cannot.
+    Raises: PictureError: its format does not support that.
     """
     width, height = image.size
     a_pixel = _OF_MODE.get(image.mode, 4) + _OF_DECODER.get(image.format or "", 0) + _RESULT
@@ -151,9 +151,9 @@ def _too_large(width: int, height: int) -> PictureError:
 
 
 def _rows_of(image: Image.Image, has_alpha: bool) -> Callable[[int, int], Pixels]:
-    """Return what gives rows of a loaded picture as RGB, from a first one to before a last.
+    """Return a function that returns a range of rows of a loaded picture as RGB.
 
-    `has_alpha`: as RGBA, but 16-bit gray, which has no alpha, still as RGB.
+    `has_alpha`: as RGBA, except for 16-bit gray, which has no alpha.
     """
 
     def rows(top: int, bottom: int) -> Image.Image:
@@ -163,7 +163,7 @@ def _rows_of(image: Image.Image, has_alpha: bool) -> Callable[[int, int], Pixels
         high = (np.asarray(rows(top, bottom)) >> 8).astype(np.uint8)
         return np.repeat(high[..., np.newaxis], 3, axis=2)
 
-    # Pillow clips these to 8 bits instead of scaling them; its RGB decoders take the high byte too.
+    # Pillow clips these to 8 bits instead of scaling; its RGB decoders keep the high byte, too.
     if image.mode.startswith("I;16") or (image.mode == "I" and image.format in ("PNG", "PPM")):
         return gray
     if image.mode in ("I", "F"):
@@ -176,12 +176,12 @@ def _rows_of(image: Image.Image, has_alpha: bool) -> Callable[[int, int], Pixels
 
 
 def _over_black(image: Image.Image) -> Pixels:
-    # Over black, blending is the multiplication by alpha of Pillow's mode RGBa.
+    # Over black, blending equals the premultiplication of Pillow's mode RGBa.
     return np.asarray(image.convert("RGBa"))[..., :3]
 
 
 def _in_bands(image: Image.Image, has_alpha: bool) -> Pixels:
-    """Return all rows, converted some at a time: conversions take several times their memory."""
+    """Return all rows, converted in bands: conversions use several times their memory."""
     (width, height), rows_of = image.size, _rows_of(image, has_alpha)
     pixels = np.full((height, width, 4 if has_alpha else 3), 255, np.uint8)
     count = max(1, _BAND_PIXELS // width)
@@ -192,10 +192,10 @@ def _in_bands(image: Image.Image, has_alpha: bool) -> Pixels:
 
 
 def _upright(pixels: Pixels, image: Image.Image, notes: list[str]) -> Pixels:
-    """Return the pixels as the picture's EXIF data says that they are to be shown."""
+    """Return the pixels rotated according to the picture's EXIF data."""
     try:
         orientation: Any = image.getexif().get(_ORIENTATION, 1)
-    except Exception as error:  # damaged EXIF data raises many kinds
+    except Exception as error:  # many types on damaged EXIF data
         notes.append(f"the picture's EXIF data is damaged, its orientation may be lost: {error}")
         return pixels
     if orientation in (5, 6, 7, 8):
@@ -207,13 +207,13 @@ def _upright(pixels: Pixels, image: Image.Image, notes: list[str]) -> Pixels:
 
 @contextmanager
 def _limit_of_pixels(is_jpeg: bool) -> Iterator[None]:
-    """Let Pillow refuse more than MAX_PIXELS, but of a JPEG, which `_fit` may decode smaller."""
+    """Let Pillow reject more than MAX_PIXELS, except for JPEG, which `_fit` may decode smaller."""
     own = Image.MAX_IMAGE_PIXELS
     Image.MAX_IMAGE_PIXELS = None if is_jpeg else MAX_PIXELS
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            # Pillow refuses at twice its limit, and only warns at the limit.
+            # Pillow rejects at twice its limit, and only warns at the limit.
             warnings.simplefilter("error", Image.DecompressionBombWarning)
             yield
     except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
@@ -223,7 +223,7 @@ def _limit_of_pixels(is_jpeg: bool) -> Iterator[None]:
         Image.MAX_IMAGE_PIXELS = own
 
 
-# What counts as a picture in a folder; a file named by itself may end as it likes.
+# File name suffixes of pictures in folders; a file named explicitly may have any suffix.
 _ENDINGS = (
     ".apng", ".bmp", ".dib", ".gif", ".jfif", ".jpe", ".jpeg", ".jpg", ".pbm", ".pgm", ".png",
     ".pnm", ".ppm", ".qoi", ".tga", ".tif", ".tiff",
@@ -232,15 +232,15 @@ _ENDINGS = (
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """What reads a format that not every Pillow reads."""
+    """A decoder that some Pillow installations lack."""
 
     format: str
     endings: tuple[str, ...]
-    beginning: bytes  # of such a file: a regular expression
-    install: str  # what to do where it is missing
-    feature: str = ""  # Pillow's name of it
-    module: str = ""  # the package that brings it, where Pillow never has it
-    register: str = ""  # the function of that module which makes it known to Pillow; "": importing
+    beginning: bytes  # regular expression of the file signature
+    install: str  # how to install it
+    feature: str = ""  # Pillow's name for it
+    module: str = ""  # the package that provides it, if Pillow never does
+    register: str = ""  # that module's function which registers it with Pillow; "": importing
 
 
 _READERS = (
@@ -257,20 +257,20 @@ _BY_ENDING = {ending: reader for reader in _READERS for ending in reader.endings
 
 
 def is_picture_name(name: str) -> bool:
-    """Whether a file in a folder is taken for a picture."""
+    """Whether a file in a folder counts as a picture."""
     return name.lower().endswith((*_ENDINGS, *_BY_ENDING))
 
 
 def missing_reader(name: str) -> Reader | None:
-    """Return the reader that a file of this name needs and that is not installed."""
+    """Return the decoder for a file of this name if it is not installed."""
     reader = next((_BY_ENDING[end] for end in _BY_ENDING if name.lower().endswith(end)), None)
     return None if reader is None or _is_there(reader) else reader
 
 
 def missing_reader_of(beginning: bytes) -> Reader | None:
-    """Return the reader that a file needs which begins so, where it is not installed.
+    """Return the decoder for a file with this signature if it is not installed.
 
-    Where it is installed, Pillow knows it from now on.
+    An installed one is registered with Pillow.
     """
     for reader in _READERS:
         if re.match(reader.beginning, beginning, re.DOTALL):
@@ -282,7 +282,7 @@ def missing_reader_of(beginning: bytes) -> Reader | None:
 def _is_there(reader: Reader) -> bool:
     if reader.feature:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # an old Pillow does not know the feature's name
+            warnings.simplefilter("ignore")  # older Pillows do not know the feature's name
             return bool(features.check(reader.feature))
     try:
         module = importlib.import_module(reader.module)

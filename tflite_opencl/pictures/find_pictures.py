@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which pictures names mean: files, folders of them, and the sample picture."""
+"""Resolves names to pictures: files, folders of pictures, and the sample picture."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ log = logging.getLogger("tflite_opencl")
 def find_picture(name: str) -> str:
     """Return the picture's path: the name itself, or the sample picture of that name.
 
-    Raises: DefaultModelError: the sample is meant and not installed.
+    Raises: DefaultModelError: the name is the sample's, which is not installed.
     """
     if name == STDIN or os.path.exists(name) or (sample := sample_picture(name)) is None:
         return name
@@ -31,9 +31,9 @@ def find_picture(name: str) -> str:
 
 
 def find_pictures(names: Sequence[str]) -> list[str]:
-    """Return the files and folders meant; a folder without a picture costs a warning.
+    """Return the files and folders; warn about folders without a picture.
 
-    Raises: RunError: there is nothing but folders without a picture. DefaultModelError: as
+    Raises: RunError: only folders without a picture. DefaultModelError: as
         find_picture.
     """
     found, empty = [], []
@@ -55,11 +55,11 @@ def find_pictures(names: Sequence[str]) -> list[str]:
 
 
 def picture_paths(found: Sequence[str], skipped: Counter[str] | None = None) -> Iterator[str]:
-    """Yield each file, and of each folder every picture inside, in the order of the file names.
+    """Yield each file, and every picture in each folder, sorted by file name.
 
-    Sub-folders come after a folder's files; one that cannot be read is yielded itself. Hidden
-    files and folders inside are left out, and so are pipes and devices.
-    `skipped`: counts pictures that no installed reader reads, by what reads them.
+    Sub-folders follow a folder's files; an unreadable one is yielded itself. Hidden files and
+    folders are skipped, and so are pipes and devices.
+    `skipped`: counts pictures that no installed decoder supports, by the decoder they need.
     """
     for name in found:
         if not os.path.isdir(name):
@@ -86,9 +86,9 @@ def skipped_text(skipped: Counter[str]) -> str:
 
 
 def read_picture(path: str, has_alpha: bool = False) -> NDArray[np.uint8]:
-    """Return the pixels of the run's only picture, which may come through a pipe.
+    """Return the pixels of the run's only picture, which may be a pipe.
 
-    `has_alpha`: as of `load_picture`.
+    `has_alpha`: as for `load_picture`.
 
     Raises: RunError: there is no such file. PictureError: it cannot be used.
     """

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pictures: file -> RGB pixels -> a model's input tensor, bit-equal to TFLite's label_image.
+"""Converts a file to RGB pixels and to an input tensor, bit-exact with TFLite's label_image.
 
-Deliberately not here: cropping, aspect ratio, anti-aliasing. label_image has none of them.
+Deliberately without cropping, aspect ratio and anti-aliasing: label_image has none of them.
 """
 
 import contextlib
@@ -27,8 +27,8 @@ log = logging.getLogger("tflite_opencl")
 Picture = str | os.PathLike[str] | bytes | Image.Image | NDArray[np.uint8]
 _CHANNELS = ((), (1,), (3,), (4,))
 STDIN = "-"
-_MOST_BYTES = 1 << 28  # of a picture that comes through a pipe
-_MOST_LINES = 3  # of what libraries print
+_MOST_BYTES = 1 << 28  # of a picture read from a pipe
+_MOST_LINES = 3  # of libraries' output
 
 
 def load_picture(
@@ -36,8 +36,8 @@ def load_picture(
 ) -> NDArray[np.uint8]:
     """Return a picture's pixels: its first frame, upright, as RGB, transparency over black.
 
-    A picture that would take too much memory is decoded smaller, where its format can be.
-    `may_wait`: take what comes through a pipe, too; "-" is stdin then. `has_alpha`: as RGBA.
+    A picture that would use too much memory is decoded at a reduced size, if its format allows.
+    `may_wait`: also read from pipes; "-" is stdin then. `has_alpha`: as RGBA.
     Shapes: (h, w, 3), for a gray picture too; (h, w, 4) with alpha.
     Raises: FileNotFoundError: there is no such file. PictureError: not a picture, truncated,
         damaged, unreadable, too large, or a pipe.
@@ -51,7 +51,7 @@ def load_picture(
 
 
 def pixels_of(picture: Picture, has_alpha: bool = False) -> NDArray[np.uint8]:
-    """Return the pixels of a picture as `load_picture` does: of its path, its file's bytes, ...
+    """Return a picture's pixels as `load_picture` does, given its path, its file's bytes, etc.
 
     Shapes: arrays (h, w), (h, w, 1), (h, w, 3) and (h, w, 4), of uint8 -> (h, w, 3), or (h, w, 4)
     Raises: as `load_picture`.
@@ -80,7 +80,7 @@ def pixels_of(picture: Picture, has_alpha: bool = False) -> NDArray[np.uint8]:
 
 
 def _read(read: Callable[[list[str]], NDArray[np.uint8]], name: str) -> NDArray[np.uint8]:
-    """Return what is read, after a warning for each note, of which `read` is given the list."""
+    """Return what `read` returns; log a warning for each note that it appends to its argument."""
     notes: list[str] = []
     lines: list[str] = []
     try:
@@ -88,7 +88,7 @@ def _read(read: Callable[[list[str]], NDArray[np.uint8]], name: str) -> NDArray[
             pixels = read(notes)
     except FileNotFoundError:
         raise
-    except Exception as error:  # Pillow's decoders raise many kinds on damaged files
+    except Exception as error:  # Pillow's decoders raise many types on damaged files
         reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
         if isinstance(error, UnidentifiedImageError):
             reason = "not a picture, or its beginning is damaged"
@@ -112,15 +112,15 @@ def to_input(
 ) -> NDArray[Any]:
     """Resize RGB pixels to a model's input tensor.
 
-    `mean` and `std`, one or one a channel, apply to floats, and to what has a `scale`: an int16
-    tensor, which label_image does not know, and an 8-bit one get what a float one would, stored by
-    `scale` and `zero_point`. An 8-bit tensor of scale 0 gets the pixels as they are, as in
-    label_image; `stored_by` of feeds.py says which it is.
+    `mean` and `std`, one or one per channel, apply to floats, and to tensors with a `scale`: int16,
+    which label_image does not support, and 8-bit get the float value, quantised by
+    `scale` and `zero_point`. An 8-bit tensor of scale 0 gets the pixels unchanged, as in
+    label_image; `stored_by` of pixel_encoding.py selects between them.
 
-    Shapes: (h, w, 3) or (h, w, 4) -> (1, H, W, C), or another one that `layout_of` knows; C is 3,
+    Shapes: (h, w, 3) or (h, w, 4) -> (1, H, W, C), or any other that `layout_of` supports; C is 3,
         4 with alpha, or 1 for luminance (Rec. 601).
-    Raises: PictureError: the tensor is not a picture of that kind, `std` is 0, or there are as
-        many of them as the tensor has no channels.
+    Raises: PictureError: the tensor is not a picture of that kind, `std` is 0, or their number
+        is not the tensor's number of channels.
     Source: tflite/examples/label_image/bitmap_helpers_impl.h
     """
     layout = layout_of(shape)
@@ -161,9 +161,9 @@ def to_input(
 
 
 def _resize(picture: NDArray[np.uint8], out_h: int, out_w: int, made: int) -> NDArray[np.float32]:
-    """Resize bilinearly, bit-equal to TFLite's optimized float32 kernel; corners not aligned.
+    """Resize bilinearly, bit-exact with TFLite's optimized float32 kernel; corners not aligned.
 
-    Its special case of twice the size needs no code: 8-bit pixels are exact there either way.
+    Its special case of factor two needs no code: 8-bit pixels are exact there either way.
     Shapes: (h, w, 3 or 4) -> (out_h, out_w, `made`): 1 for luminance, 3, or 4 with alpha, which is
         255 where the picture has none
     Source: tflite/kernels/internal/optimized/resize_bilinear.h
@@ -175,9 +175,9 @@ def _resize(picture: NDArray[np.uint8], out_h: int, out_w: int, made: int) -> ND
     right, down, one = np.repeat(dx, channels), dy[:, np.newaxis], np.float32(1)
     out = np.zeros((out_h, channels * out_w), np.float32)
     part = np.empty_like(out)
-    # One index finds a pixel several times faster than two.
+    # A flat index is several times faster than two indices.
     flat = picture[..., : max(3, made)].reshape(height * width, -1)
-    # NOTE: the order of these sums and products decides the last bit.
+    # NOTE: the order of these operations determines the last bit.
     for y, vertical in ((y0, one - down), (y1, down)):
         for x, horizontal in ((x0, one - right), (x1, right)):
             pixels = np.take(flat, y[:, np.newaxis] * width + x, axis=0)
@@ -195,7 +195,7 @@ def _resize(picture: NDArray[np.uint8], out_h: int, out_w: int, made: int) -> ND
 def _source_positions(
     size: int, out_size: int
 ) -> tuple[NDArray[np.intp], NDArray[np.intp], NDArray[np.float32]]:
-    """Return, per output position, its two source positions and how far it is past the first."""
+    """Return, per output position, its two source positions and its distance from the first."""
     position = np.arange(out_size, dtype=np.float32) * (np.float32(size) / np.float32(out_size))
     first = np.floor(position).astype(np.intp)
     second = np.minimum(np.ceil(position).astype(np.intp), size - 1)
@@ -203,14 +203,14 @@ def _source_positions(
 
 
 def open_picture(path: str | os.PathLike[str], may_wait: bool) -> BinaryIO:
-    """Open a picture; of a pipe or a device, return all that comes through it.
+    """Open a picture; of a pipe or a device, return everything read from it.
 
-    `may_wait`: this is the only picture, and whoever asked for it waits for it.
-    Raises: PictureError: a pipe or a device, and nobody waits; or more comes than a picture has.
+    `may_wait`: this is the only picture, so blocking is acceptable.
+    Raises: PictureError: a pipe or a device without `may_wait`; or it exceeds the limit.
     """
     if may_wait and path == STDIN:
         return _all_of(sys.stdin.buffer)
-    # NOTE: without O_NONBLOCK, opening a pipe waits for whoever writes.
+    # NOTE: without O_NONBLOCK, opening a pipe blocks until it has a writer.
     file = open(path, "rb", opener=None if may_wait else _opened_at_once)  # noqa: SIM115
     if stat.S_ISREG(os.fstat(file.fileno()).st_mode):
         return file
@@ -221,7 +221,7 @@ def open_picture(path: str | os.PathLike[str], may_wait: bool) -> BinaryIO:
 
 
 def is_file(path: str) -> bool:
-    """Whether a path is no pipe, socket or device; True where there is nothing."""
+    """Whether a path is not a pipe, socket or device; True if it does not exist."""
     try:
         return stat.S_ISREG(os.stat(path).st_mode)
     except OSError:
@@ -230,7 +230,7 @@ def is_file(path: str) -> bool:
 
 @contextlib.contextmanager
 def kept_file(path: str) -> Iterator[str]:
-    """Give a file, of no folder, with all that comes through a pipe; other processes read it, too.
+    """Yield an unlinked file with the content of a pipe, readable by other processes.
 
     Raises: PictureError: as open_picture.
     """
@@ -242,9 +242,9 @@ def kept_file(path: str) -> Iterator[str]:
 
 @contextlib.contextmanager
 def library_lines() -> Iterator[list[str]]:
-    """Keep what C libraries such as libtiff write to stderr inside off the terminal.
+    """Keep output of C libraries such as libtiff off the terminal's stderr.
 
-    Gives a list, which holds the first lines of it at the end.
+    Yields a list that holds its first lines at the end.
     """
     lines: list[str] = []
     caught, own = os.memfd_create("stderr"), os.dup(2)

@@ -1,32 +1,32 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where a tensor holds pictures, by its shape: what takes one, and why others do not."""
+"""The picture layout of a tensor, derived from its shape, and why a tensor has none."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-_ALPHA = 8  # pixels a side that four planes have more of: fewer are no picture's
+_ALPHA = 8  # minimum side of a planar picture with alpha, exclusive
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Where a picture is in a tensor."""
+    """The layout of pictures in a tensor."""
 
     height: int
     width: int
     channels: int  # 1, 3, or 4 with alpha
-    is_planar: bool = False  # the channels come first: PyTorch's order
-    has_channels: bool = True  # the shape tells them
+    is_planar: bool = False  # channels first: PyTorch's order
+    has_channels: bool = True  # the shape has a channel axis
     batch: int = 1  # pictures
 
 
 def layout_of(shape: Sequence[int]) -> Layout | None:
-    """Return where a tensor of this shape holds pictures; None: it holds none.
+    """Return the picture layout of a tensor with this shape; None: it has none.
 
-    Shapes: (1, H, W, C) as label_image has it, (1, C, H, W), (H, W, C), (C, H, W) for three
-        channels, (1, H, W) and (H, W); where several fit, the first of them, and four channels
-        come last. A first dimension of four is as many pictures; four channels have it, too.
+    Shapes: (1, H, W, C) as in label_image, (1, C, H, W), (H, W, C), (C, H, W) for three
+        channels, (1, H, W) and (H, W); of several matches the first, with four channels
+        last. A first dimension of four means four pictures, also with four channels.
     """
     has_batch = len(shape) == 4 and shape[0] >= 1
     batch = shape[0] if has_batch else 1
@@ -52,7 +52,7 @@ def takes_alpha(shape: Sequence[int]) -> bool:
 
 
 def why_no_picture(shape: Sequence[int], dtype: str, scale: float = 0.0) -> str:
-    """Return why a tensor takes no picture; "": it takes one, if somebody gives it."""
+    """Return why a tensor takes no picture; "": it takes one, if given."""
     if is_picture(shape, dtype, scale):
         return ""
     if layout_of(shape) is not None:
@@ -63,9 +63,9 @@ def why_no_picture(shape: Sequence[int], dtype: str, scale: float = 0.0) -> str:
 
 
 def is_picture(shape: Sequence[int], dtype: str, scale: float = 0.0, is_asked: bool = True) -> bool:
-    """Whether `to_input` fills such a tensor.
+    """Whether `to_input` supports such a tensor.
 
-    `is_asked`: somebody gave a picture; without that, what tells no channels is none.
+    `is_asked`: the user gave a picture; otherwise a shape without channels is no picture.
     """
     layout = layout_of(shape)
     return (

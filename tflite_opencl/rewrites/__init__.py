@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rewrites of models for other targets: the public names. They stand on delegate's reader."""
+"""Public API of the passes that rewrite .tflite models for other targets."""
 
 from tflite_opencl.rewrites.changes import Note
 from tflite_opencl.rewrites.registry import (

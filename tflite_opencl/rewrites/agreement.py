@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Two models on the same inputs, by TFLite's reference kernels: how much their outputs agree."""
+"""Compares two models' outputs on the same inputs, using TFLite's reference kernels."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ Arrays = Sequence[NDArray[Any]]
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
-    """What two models answered on some inputs."""
+    """The comparison of two models on some inputs."""
 
     inputs: int
-    kernels: str  # whose: "reference kernels", and which nodes others compute, and why
-    equal: int  # inputs with the same bits in every output
-    same_top: int | None  # inputs with the same greatest element; None: the outputs have only one
-    greatest: float  # difference: in quanta of quantised outputs, else in the output's own unit
+    kernels: str  # that ran: "reference kernels", and nodes on other kernels, and why
+    equal: int  # inputs with bit-identical outputs
+    same_top: int | None  # inputs with the same argmax; None: all outputs have a single element
+    greatest: float  # difference: in quanta if quantised, otherwise in the output's own unit
     is_in_quanta: bool
-    sqnr_db: float | None  # signal to noise of all outputs; None: there is no noise
+    sqnr_db: float | None  # signal-to-noise ratio over all outputs; None: there is no noise
 
 
 def agreement(
@@ -44,10 +44,10 @@ def agreement(
 ) -> Agreement:
     """Run both models on each input set; `watch` is called after each.
 
-    `graph`: the one of the first model that runs, with the shapes of its inputs. `signature`: of
+    `graph`: the first model's graph to run, with its input shapes. `signature`: of
     both; None: the first.
 
-    Raises: CommandError: TFLite refuses a model. SignatureError.
+    Raises: CommandError: TFLite rejects a model. SignatureError.
     """
     shapes = {number: tensor.shape for number, tensor in enumerate(graph.inputs)}
     graphs = [graph, with_input_shapes(read_model(after, signature), shapes)]
@@ -73,7 +73,7 @@ def _agreement(
     for given in sets:
         with failures():
             old, new = (invoke(model, given) for model in (old_model, new_model))
-        outputs = old_model.get_output_details()  # whose shapes a run may change
+        outputs = old_model.get_output_details()  # a run may change their shapes
         count += 1
         equal += all(a.tobytes() == b.tobytes() for a, b in zip(old, new, strict=True))
         same_top += int(old[0].argmax()) == int(new[0].argmax())
@@ -99,7 +99,7 @@ def _agreement(
 
 
 def _named(*judges: JudgeInterpreter) -> str:
-    """Name the kernels of both models, and what stands in for the reference ones."""
+    """Name the kernels of both models, and the reasons for others than the reference ones."""
     names = " and ".join(dict.fromkeys(judge.kernels.name for judge in judges))
     reasons = "; ".join(dict.fromkeys(filter(None, (judge.reasons for judge in judges))))
     return f"{names} ({reasons})" if reasons else names

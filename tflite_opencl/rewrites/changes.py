@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What every pass is made of: at a node it changes the graph, or leaves it for a reason.
+"""Infrastructure of all passes: at a node, a pass changes the graph or leaves it for a reason.
 
-Knows no op. What is done and what is left is noted here, and a graph of new nodes is made here, for
-every pass alike.
+Independent of ops. Records notes about changed and skipped nodes, and builds the new graph, for
+all passes.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from delegate.graph.edit import node_with
 from delegate.inspect import Graph, Node, Quantization, Tensor
 
 T = TypeVar("T")
-_MADE = -1  # Tensor.origin of what no file has
+_MADE = -1  # Tensor.origin of tensors that are not in the file
 
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """One place that a pass treated, or could have treated and left."""
+    """A node that a pass changed, or could have changed and left."""
 
-    node_index: int  # in the graph that the pass was given
+    node_index: int  # in the pass's input graph
     op: str
-    output: str  # name of the node's first output; "" where it has none
+    output: str  # name of the node's first output; "" if it has none
     treated: bool
-    text: str  # what became of the node, or why it was left
-    loss_db: float | None = None  # signal to quantisation noise, in dB; None: nothing was lost
+    text: str  # the change, or why the node was left
+    loss_db: float | None = None  # signal to quantisation noise, in dB; None: lossless
 
 
 Notes = list[Note]  # of one pass on one graph
@@ -42,33 +42,33 @@ Notes = list[Note]  # of one pass on one graph
 def note(
     notes: Notes | None, node: Node, treated: bool, text: str, loss_db: float | None = None
 ) -> None:
-    """Note what became of a node, or why one that looks like work for the pass stays as it is."""
+    """Record the change of a node, or why a candidate is left unchanged."""
     if notes is not None:
         name = node.outputs[0].name if node.outputs else ""
         notes.append(Note(node.index, node.op, name, treated, text, loss_db))
 
 
 class Left(Exception):
-    """A node looks like work for a pass and stays as it is; the text is the reason."""
+    """A candidate node is left unchanged; the text is the reason."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Change:
-    """What becomes of a graph at one node."""
+    """The change of a graph at one node."""
 
-    text: str  # what is noted
-    nodes: Mapping[Node, Sequence[Node]]  # a node -> those in its place
+    text: str  # the note's text
+    nodes: Mapping[Node, Sequence[Node]]  # a node -> its replacements
     tensors: Mapping[Tensor, Tensor] = field(default_factory=dict)  # as in `rebuilt`
     loss_db: float | None = None
-    of: Node | None = None  # the node that the note names; None: the one that was looked at
+    of: Node | None = None  # the node that the note names; None: the candidate
 
 
 def found_at(
     nodes: Iterable[Node], notes: Notes | None, find: Callable[[Node], T | None]
 ) -> Iterator[tuple[Node, T]]:
-    """Yield each node with what `find` returns of it, if that is not None.
+    """Yield each node with the result of `find`, unless that is None.
 
-    A node of which `find` raises Left is noted.
+    Nodes for which `find` raises Left are noted.
     """
     for node in nodes:
         try:
@@ -86,9 +86,9 @@ def changed(
     find: Callable[[Node], Change | None],
     nodes: Iterable[Node] | None = None,
 ) -> Graph:
-    """Return the graph with all changes that `find` returns; the same one if there are none.
+    """Return the graph with all changes returned by `find`; the same object if there are none.
 
-    `nodes`: the order in which they are looked at, without one that of execution.
+    `nodes`: the order of the candidates; default: execution order.
     """
     steps: dict[Node, Sequence[Node]] = {}
     tensors: dict[Tensor, Tensor] = {}
@@ -99,17 +99,17 @@ def changed(
     return rebuilt(graph, (s for n in graph.nodes for s in steps.get(n, (n,))), tensors)
 
 
-# Returns what becomes of a graph at a node; None: the node is no work for the pass. Raises Left.
+# Returns the graph's change at a node; None: the node is no candidate. Raises Left.
 Find = Callable[[Graph, DefUse, Node], Change | None]
 
 
 def changed_one_by_one(graph: Graph, notes: Notes | None, *finds: Find) -> Graph:
-    """Return the graph after changes that make room for each other; the same one if there are none.
+    """Return the graph after changes that enable each other; the same object if there are none.
 
-    The first change that there is by the first function that returns one is made, then all is
-    looked at again. What is left in the end is noted.
+    Applies the first change returned by the first function that returns one, then starts over.
+    Nodes left at the end are noted.
     """
-    given = graph.nodes  # at each position the node that the pass was given
+    given = graph.nodes  # at each position the node of the pass's input graph
     while True:
         left: Notes = []
         links = DefUse(graph)
@@ -135,34 +135,34 @@ def new_tensor(
     data: NDArray[Any] | None = None,
     shape_signature: tuple[int, ...] = (),
 ) -> Tensor:
-    """Return a tensor for a node that a pass makes; `rebuilt` numbers it and makes its name unique.
+    """Return a tensor for a new node; `rebuilt` assigns its index and makes its name unique.
 
-    `name` tells where it comes from: "conv/pad" for what stands before the tensor "conv".
+    `name` tells its origin: "conv/pad" for the tensor inserted before "conv".
     """
     made = Tensor(-1, name, tuple(shape), dtype, quantization, data, origin=_MADE)
     return replace(made, shape_signature=shape_signature)
 
 
 def is_op(node: Node, op: str, inputs: int) -> bool:
-    """Whether a node is TFLite's op of this name, with so many inputs and one output."""
+    """Whether a node is this TFLite op, with this many inputs and one output."""
     return (node.op, node.is_custom, len(node.inputs), len(node.outputs)) == (op, False, inputs, 1)
 
 
 def quanta(tensor: Tensor) -> tuple[float, int]:
-    """Return the scale and the zero point of a quantised tensor; of several, the first."""
+    """Return the scale and zero point of a quantised tensor; of several, the first."""
     assert tensor.quantization is not None
     return tensor.quantization.scale[0], tensor.quantization.zero_point[0]
 
 
 def known_values(graph: Graph, tensor: Tensor | None) -> NDArray[Any] | None:
-    """Return the values of a constant; None: they are computed, or a caller may set them."""
+    """Return the values of a constant; None: they are computed, or set by the caller."""
     if tensor is None or tensor.data is None or tensor in graph.changeable:
         return None
     return np.asarray(tensor.data)
 
 
 def same_quanta(one: Tensor, other: Tensor) -> bool:
-    """Whether equal codes of two tensors stand for equal numbers."""
+    """Whether equal integers in two tensors represent equal real numbers."""
     ours, theirs = (t.quantization and replace(t.quantization, axis=0) for t in (one, other))
     return (one.dtype, ours) == (other.dtype, theirs)
 
@@ -170,16 +170,16 @@ def same_quanta(one: Tensor, other: Tensor) -> bool:
 def rebuilt(
     graph: Graph, nodes: Iterable[Node], changed: Mapping[Tensor, Tensor] | None = None
 ) -> Graph:
-    """Return the graph of these nodes; the same object where nothing is new.
+    """Return the graph of these nodes; the same object if nothing is new.
 
     `nodes`: all nodes of the graph, in execution order, with tensors of `graph` or new ones.
-    `changed`: an old tensor -> the one in its place, in every node, input and output of the graph.
+    `changed`: an old tensor -> its replacement in every node, input and output of the graph.
 
-    Tensors keep their order, new ones follow them. Dropped is what a node of the old graph used
-    and nothing uses now; what no node used has stayed for another reason, and stays.
+    Tensors keep their order, followed by new ones. Tensors used by nodes of the old graph and by
+    none of the new one are dropped; tensors that no node used had another purpose, and stay.
 
     Raises:
-        ValueError: a tensor is made twice, or read before it is made.
+        ValueError: a tensor is written twice, or read before it is written.
     """
     new = dict(changed or {})
     steps = tuple(node_with(node, new) for node in nodes)
@@ -194,7 +194,7 @@ def rebuilt(
 
 
 def without_unread(graph: Graph) -> Graph:
-    """Return the graph without constants that nobody reads; the same one where all are read.
+    """Return the graph without unread constants; the same object if all are read.
 
     Computed tensors stay, because some are no node's input: an LSTM's intermediate tensors.
     """
@@ -218,7 +218,7 @@ def _tensors(nodes: Iterable[Node]) -> list[Tensor]:
 def _numbered_graph(
     graph: Graph, tensors: Iterable[Tensor], nodes: Iterable[Node], ends: Sequence[Tensor]
 ) -> Graph:
-    """Return a graph whose tensors and nodes have their positions; `ends`: inputs, then outputs."""
+    """Return a graph with consistent tensor and node indices; `ends`: inputs, then outputs."""
     numbered = _numbered(list(tensors))
     steps = (node_with(node, numbered) for node in nodes)
     inputs = len(graph.inputs)
@@ -232,7 +232,7 @@ def _numbered_graph(
 
 
 def _numbered(tensors: Sequence[Tensor]) -> dict[Tensor, Tensor]:
-    """Return each tensor with its position as index; a made one gets a name of its own."""
+    """Return each tensor with its position as index; new ones get unique names."""
     numbered: dict[Tensor, Tensor] = {}
     taken = {t.name for t in tensors if t.index >= 0}
     for position, tensor in enumerate(tensors):

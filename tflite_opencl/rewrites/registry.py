@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The passes on graphs by name, and bundles of them for targets; imports a pass when it runs."""
+"""Registry of graph passes, and bundles of them for targets; imports passes lazily."""
 
 from __future__ import annotations
 
@@ -14,46 +14,46 @@ from tflite_opencl.rewrites.changes import Note, Notes
 
 @dataclass(frozen=True, slots=True)
 class GraphPass:
-    """One pass of the folder: tflite_opencl/rewrites/passes/<name>.py."""
+    """A pass: tflite_opencl/rewrites/passes/<name>.py."""
 
     name: str
-    is_exact: bool  # the reference kernels compute the same bits before and after
-    does: str  # one line for people
-    wanted_by: str  # which targets, or what it is good for
+    is_exact: bool  # the reference kernels' results are bit-identical before and after
+    does: str  # one-line description
+    wanted_by: str  # targets, or purpose
 
 
 @dataclass(frozen=True, slots=True)
 class Bundle:
-    """Passes that make a model fit for one target, in the order in which they run."""
+    """Passes that adapt a model to a target, in execution order."""
 
     name: str
     passes: tuple[str, ...]
-    why: str  # one sentence: where it comes from
+    why: str  # rationale in one sentence
 
 
 @dataclass(frozen=True, slots=True)
 class GraphSize:
-    """How large a graph is."""
+    """The size of a graph."""
 
     nodes: int
-    multiply_adds: int  # of nodes with constant weights, a run
+    multiply_adds: int  # of nodes with constant weights, per run
     weight_bytes: int  # of all constants
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PassStep:
-    """What one pass made of a graph."""
+    """The result of one pass on a graph."""
 
     name: str
-    graph: Graph  # afterwards; the same object where there was nothing to rewrite
+    graph: Graph  # afterwards; the same object if nothing changed
     before: GraphSize
     after: GraphSize
     notes: tuple[Note, ...]
 
 
-# Name -> what it does, and who wants it. In the order in which they run where all of them are asked
-# for: constants are known first, so that the others find them; per_channel_to_per_tensor comes
-# before passes that mix channels.
+# Name -> its purpose, and targets. In execution order if all are requested: constants
+# are folded first, for the benefit of the others; per_channel_to_per_tensor precedes
+# passes that mix channels.
 _TEXTS = {
     "fold_constants": (
         "nodes that follow from constants and fixed shapes become constants",
@@ -107,9 +107,9 @@ _TEXTS = {
 _LOSSY = ("per_channel_to_per_tensor",)
 _PASSES = {name: GraphPass(name, name not in _LOSSY, *texts) for name, texts in _TEXTS.items()}
 
-# What costs a target nothing, and leaves it fewer nodes.
+# Free for any target, and reduce the number of nodes.
 _ALWAYS = "fold_constants nchw_to_nhwc fuse_requantize fuse_pad fuse_activations"
-# Name -> its passes, and where it comes from.
+# Name -> its passes, and rationale.
 _BUNDLES = {
     "teflon": (
         f"{_ALWAYS} per_channel_to_per_tensor remove_dead",
@@ -139,7 +139,7 @@ _BUNDLES = {
 
 
 def graph_passes() -> Mapping[str, GraphPass]:
-    """Return all passes by name, in the order in which they run where all are asked for."""
+    """Return all passes by name, in execution order if all are requested."""
     return _PASSES
 
 
@@ -151,10 +151,10 @@ def pass_bundles() -> Mapping[str, Bundle]:
 
 
 def rewrite(graph: Graph, passes: Iterable[str]) -> Graph:
-    """Return the graph after these passes, in this order; the same object where nothing changed.
+    """Return the graph after these passes, in this order; the same object if nothing changed.
 
     Raises:
-        ValueError: a name is no pass.
+        ValueError: unknown pass.
     """
     for step in rewrite_steps(graph, passes):
         graph = step.graph
@@ -162,10 +162,10 @@ def rewrite(graph: Graph, passes: Iterable[str]) -> Graph:
 
 
 def rewrite_steps(graph: Graph, passes: Iterable[str]) -> Iterator[PassStep]:
-    """Yield what each of these passes makes of the graph that the one before it left.
+    """Yield the result of each pass, applied to the previous one's.
 
     Raises:
-        ValueError: a name is no pass, which is found before the first of them runs.
+        ValueError: unknown pass, raised before the first one runs.
     """
     names = list(passes)
     for name in names:

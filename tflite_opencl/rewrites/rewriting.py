@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A .tflite file through passes: other graphs in it, all else as it was.
+"""Applies passes to a .tflite file, preserving everything but the rewritten graphs.
 
-What a graph does not hold is taken over: metadata and its packed files, signatures, the other
-subgraphs, ranges of tensors, intermediate tensors, and the bytes of every buffer.
+Data outside of graphs is copied: metadata and its packed files, signatures, other
+subgraphs, tensor ranges, intermediate tensors, and the bytes of every buffer.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from delegate.inspect import Graph, Node, Tensor
 from tflite_opencl.rewrites.registry import PassStep, rewrite_steps
 from tflite_opencl.rewrites.tree import OUTSIDE, read_tree, write_tree
 
-# Fields of a table of which all are taken over where one has become another.
+# Fields of a table that are copied when one of them has changed.
 _TOGETHER = (
     ("shape", "has_rank", "variant_tensors"),
     (
@@ -39,19 +39,19 @@ class RewrittenModel:
     """A model file after passes."""
 
     content: bytes
-    steps: tuple[tuple[PassStep, ...], ...]  # one tuple a subgraph, with one step a pass
+    steps: tuple[tuple[PassStep, ...], ...]  # one tuple per subgraph, with one step per pass
 
 
 def rewrite_model(
     source: Source, passes: Sequence[str], watch: Callable[[], None] | None = None
 ) -> RewrittenModel:
-    """Return a .tflite file after these passes, in this order, on each of its subgraphs.
+    """Return a .tflite file after applying these passes, in this order, to each subgraph.
 
     `watch` is called after each pass on each subgraph.
 
     Raises:
-        ModelError: the file is damaged or foreign, or too large for the format afterwards.
-        ValueError: a name is no pass. OSError: the path cannot be read.
+        ModelError: the file is damaged or not a model, or the result exceeds the format's size.
+        ValueError: unknown pass. OSError: the path cannot be read.
     """
     with named(source):
         graphs = [*Subgraphs(open_model(source))]
@@ -70,24 +70,24 @@ def rewrite_model(
 
 
 def rewritten(source: Source, graphs: Mapping[int, Graph]) -> bytes:
-    """Return a .tflite file with these graphs in the place of some of its subgraphs.
+    """Return a .tflite file with some of its subgraphs replaced by these graphs.
 
-    `graphs`: number of the subgraph -> its graph, which passes made of the one that the reader
-    gives. Without any, the file is read and written. Equal files and graphs give equal bytes.
+    `graphs`: index of the subgraph -> its graph, rewritten from the one that the reader
+    returns. Without any, the file is read and rewritten. The output is deterministic.
 
-    A tensor, buffer or operator that the passes left keeps every field. An operator code or a
-    buffer that only rewritten operators used is dropped; a buffer's number stays, with no bytes.
+    Tensors, buffers and operators left by the passes keep all fields. Operator codes and
+    buffers used by rewritten operators only are dropped; a buffer's index stays, without data.
 
     Raises:
-        ModelError: the file is damaged or foreign, has a field that the installed schema lacks, or
-            would become larger than the format allows.
-        ValueError: a graph is not made of the file's, or does not fit the schema.
+        ModelError: the file is damaged or not a model, has a field that the installed schema
+            lacks, or would exceed the format's size.
+        ValueError: a graph does not derive from the file's, or does not fit the schema.
         OSError: the path cannot be read.
     """
     with named(source):
         content = open_model(source)
         tree, tail = read_tree(content)
-        old = [*Subgraphs(content)]  # all: the reader checks the numbers that stand in the tables
+        old = [*Subgraphs(content)]  # all: the reader validates the indices in the tables
         buffers, codes = _used_buffers(tree), _used_codes(tree)
         for number, graph in graphs.items():
             _Subgraph(tree, number, old[number], graph).rewrite()
@@ -113,7 +113,7 @@ def _operators(tree: Tree) -> Iterator[Tree]:
 
 
 def _drop_codes(tree: Tree, gone: set[int]) -> None:
-    """Drop the codes that only rewritten operators used: a runtime may not know their ops."""
+    """Drop the codes used by rewritten operators only: a runtime may not support their ops."""
     if not gone:
         return
     kept = [number for number in range(len(tree["operator_codes"])) if number not in gone]
@@ -132,21 +132,21 @@ def _same_values(one: Tensor, other: Tensor) -> bool:
     if one.data is None or other.data is None or one.data is other.data:
         return True
     a, b = (np.ascontiguousarray(each.data) for each in (one, other))
-    # As bytes, because a NaN differs from itself.
+    # As bytes, because NaN differs from itself.
     is_alike = a.dtype == b.dtype and a.shape == b.shape
     return is_alike and bool((a.reshape(-1).view(np.uint8) == b.reshape(-1).view(np.uint8)).all())
 
 
 def _without_values(graph: Graph, tensors: Iterable[Tensor]) -> Tree:
-    """Return the tables of a graph as if these tensors were computed."""
+    """Return a graph's tables as if these tensors were computed."""
     bare = {tensor: replace(tensor, data=None, is_sparse=False, blocks=None) for tensor in tensors}
     return model_tree(with_tensors(graph, bare))
 
 
 def _with_scales(table: Tree, places: Mapping[int, int]) -> Tree:
-    """Return a tensor's table with the scales of its blocks where they are now.
+    """Return a tensor's table with updated indices of block scales.
 
-    `places`: an index of the old file -> that of the new one.
+    `places`: an index of the old file -> the new one.
     """
     quantization = table.get("quantization", {})
     if quantization.get("details_type") != _IN_BLOCKS:
@@ -160,14 +160,14 @@ def _with_scales(table: Tree, places: Mapping[int, int]) -> Tree:
 
 
 def _place(node: Node) -> tuple[Any, ...]:
-    """Return what tells an operator of the file from the others, also after passes."""
-    # One without outputs changes what it reads (ASSIGN_VARIABLE).
+    """Return a key that identifies an operator of the file, even after passes."""
+    # An op without outputs modifies its inputs (ASSIGN_VARIABLE).
     ends = node.outputs[:1] or node.inputs
     return (node.op, node.is_custom, *(None if t is None else _origin(t) for t in ends))
 
 
 class _Subgraph:
-    """One subgraph's tables on their way from the old graph to the new one."""
+    """One subgraph's tables during the rewrite."""
 
     def __init__(self, model: Tree, number: int, old: Graph, new: Graph) -> None:
         if (len(old.inputs), len(old.outputs)) != (len(new.inputs), len(new.outputs)):
@@ -177,10 +177,10 @@ class _Subgraph:
         self._model, self._number = model, number
         self._tables: Tree = model["subgraphs"][number]
         model.setdefault("buffers", [{}])  # the first one is empty
-        # What a node computes is no constant of the file, though its value may be known.
+        # A node's output is no constant of the file, even if its value is known.
         known = {t: replace(t, data=None, is_folded=False) for t in new.tensors if t.is_folded}
         self._new = with_tensors(new, known)
-        self._kept = {  # those whose values the file has
+        self._kept = {  # tensors with data in the file
             tensor
             for tensor in self._new.tensors
             if _origin(tensor) >= 0 and _same_values(old.tensors[_origin(tensor)], tensor)
@@ -190,7 +190,7 @@ class _Subgraph:
         self._old = {_place(node): node for node in reversed(old.nodes)}
 
     def rewrite(self) -> None:
-        """Put the new graph into the file's tables."""
+        """Merge the new graph into the file's tables."""
         made = self._after["subgraphs"][0]
         places = {_origin(t): t.index for t in reversed(self._new.tensors) if _origin(t) >= 0}
         tables = [*map(self._tensor, self._new.tensors, made["tensors"])]
@@ -244,7 +244,7 @@ class _Subgraph:
         return table
 
     def _code(self, wanted: Tree) -> int:
-        """Return the number of an operator code, which is appended where the file has none."""
+        """Return the index of an operator code, appending it if missing."""
 
         def values(code: Tree) -> tuple[Any, ...]:
             number = max(code.get("deprecated_builtin_code", 0), code.get("builtin_code", 0))
@@ -259,7 +259,7 @@ class _Subgraph:
 
 
 def _take(table: Tree, made: Tree, names: Sequence[str]) -> None:
-    """Give a table these fields of another one, and leave out those that it leaves out."""
+    """Copy these fields from another table, and delete those that it lacks."""
     for name in names:
         table.pop(name, None)
         if name in made:

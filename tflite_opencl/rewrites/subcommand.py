@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`tflite-opencl rewrite IN OUT --pass NAME...`: a .tflite file for targets with fewer ops."""
+"""`tflite-opencl rewrite IN OUT --pass NAME...`: rewrites a .tflite file for limited targets."""
 
 from __future__ import annotations
 
@@ -65,11 +65,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> str:
-    """Return what to print.
+    """Return the text to print.
 
     Raises:
-        CommandError: the model cannot be read, rewritten or run, a pass is not known, or the file
-            cannot be written; or exact passes changed an output, and nothing is written.
+        CommandError: the model cannot be read, rewritten or run, a pass is unknown, or the file
+            cannot be written; or exact passes changed an output, in which case nothing is written.
     """
     width = terminal_width()
     if options.list:
@@ -83,7 +83,7 @@ def run(options: argparse.Namespace) -> str:
     if options.input_size and options.check is None and options.images is None:
         raise CommandError("--input_size is for --check and --images", USAGE)
     options.source, options.target = named[0], OutputPath(named[1])
-    keep_inputs(vars(options))  # again: now it is known which is which
+    keep_inputs(vars(options))  # again: now inputs and outputs are known
     require_documents(vars(options))
     require_writable(options.target)
     graph = read_graph(options.source, options.signature)
@@ -133,7 +133,7 @@ def _checked(options: argparse.Namespace, graph: Graph, made: RewrittenModel) ->
         return None
     graph = with_picture_size(graph, options.input_size)
     runtime = find_runtime()
-    feeds_of(graph, ())  # complains of what cannot be fed
+    feeds_of(graph, ())  # rejects unsupported inputs
     pictures = (
         [] if options.images is None else list(picture_paths(find_pictures([options.images])))
     )

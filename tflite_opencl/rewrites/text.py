@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A rewritten model for people, and as JSON; the lists of passes and bundles."""
+"""Formats a rewritten model as text and JSON, and lists passes and bundles."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tflite_opencl.console.tables import render
 from tflite_opencl.rewrites import Note, PassStep, RewrittenModel, graph_passes, pass_bundles
 from tflite_opencl.rewrites.agreement import Agreement
 
-_MOST_LAYERS = 5  # of a lossy pass, those that lost most
+_MOST_LAYERS = 5  # of a lossy pass, those with the largest loss
 _MOST_REASONS = 12
 
 
@@ -32,7 +32,7 @@ def listing(width: int) -> str:
 
 
 def text_of(made: RewrittenModel, found: Agreement | None, width: int) -> str:
-    """Return a row a pass, what lost most, what was left and why, and how the outputs agree."""
+    """Return a row per pass, the largest losses, the nodes left and why, and the agreement."""
     table = Table(
         "pass", "treated", "left", "nodes", "multiply-adds", "weights", "", box=box.SIMPLE
     )
@@ -54,7 +54,7 @@ def text_of(made: RewrittenModel, found: Agreement | None, width: int) -> str:
 
 
 def agreement_text(found: Agreement) -> str:
-    """Return how the outputs of both models agree."""
+    """Return the agreement of both models' outputs."""
     count = f"{found.inputs} input" + "s" * (found.inputs != 1)
     head = f"both models by TFLite's {found.kernels} on {count}"
     if found.equal == found.inputs:
@@ -89,7 +89,7 @@ def _step(step: PassStep) -> dict[str, Any]:
 
 
 def _finite(values: dict[str, Any]) -> dict[str, Any]:
-    """Return the values with null for an infinite number, which JSON lacks."""
+    """Return the values with null for infinity, which JSON lacks."""
     return {
         name: None if isinstance(value, float) and not math.isfinite(value) else value
         for name, value in values.items()

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A whole .tflite file <-> the tree of its tables, so that what nobody touches is written again.
+"""Converts between a .tflite file and its tree of tables, preserving unknown content.
 
-A tree (delegate/format/tree.py) has the fields that the file does not leave out. What a Buffer or
-an operator holds outside the flatbuffer is in its tree under OUTSIDE.
+A tree (delegate/format/tree.py) has the fields that are present in the file. Data of a Buffer or
+operator outside the flatbuffer is in its tree under OUTSIDE.
 """
 
 from __future__ import annotations
@@ -16,24 +16,24 @@ from delegate.format import schema
 from delegate.format.table import MAX_FILE_BYTES, File, Table, too_large
 from delegate.format.tree import Tree, packed
 
-OUTSIDE = "(outside)"  # no field's name
-# Table -> the fields that say where in the file its bytes outside the flatbuffer are.
+OUTSIDE = "(outside)"  # not a field's name
+# Table -> the fields that locate its data outside the flatbuffer.
 _PLACES = {
     "Buffer": ("offset", "size"),
     "Operator": ("large_custom_options_offset", "large_custom_options_size"),
 }
-_OUTSIDE_ALIGNMENT = 16  # as in a Buffer; what TFLite's converter gives it, too
+_OUTSIDE_ALIGNMENT = 16  # as in a Buffer; TFLite's converter uses it, too
 
 
 def read_tree(content: memoryview) -> tuple[Tree, bytes]:
-    """Return a model's tables, and what follows them in the file (metadata's packed files).
+    """Return a model's tables, and the data after them (metadata's packed files).
 
     Raises:
-        ModelError: the model is damaged or foreign, or has a field that the schema lacks.
+        ModelError: the model is damaged or no model, or has a field that the schema lacks.
     """
     file = File(content)
     tree = _read(file, file.root(), "Model")
-    # What was padding before it is made anew.
+    # Padding is recreated.
     return tree, bytes(content[file.end :]).lstrip(b"\0")
 
 
@@ -50,7 +50,7 @@ def _read(file: File, table: Table, kind: str) -> Tree:
                 f"{table.where} has field {slot} of the table {kind}, which the schema known here "
                 "lacks"
             )
-        # A gap between the fields is a field that TFLite gave up: nobody reads it.
+        # A gap between the fields is a deprecated field: nobody reads it.
     if kind in _PLACES:
         offset, size = (tree.get(name, 0) for name in _PLACES[kind])
         inline = tree.get("data" if kind == "Buffer" else "custom_options")
@@ -87,16 +87,16 @@ def _value(file: File, table: Table, kind: str, field: schema.Field) -> Any:
 
 
 def write_tree(tree: Tree, tail: bytes = b"") -> bytes:
-    """Return the file of these tables, which `tail` follows; equal trees give equal bytes.
+    """Return the file of these tables, followed by `tail`; the output is deterministic.
 
-    Bytes outside the flatbuffer stay outside, each at the next multiple of 16.
+    Data outside the flatbuffer stays outside, aligned to 16 bytes.
 
     Raises:
-        ModelError: it would have more bytes than the format allows.
+        ModelError: the file would exceed the format's size.
     """
     outside = list(_outside(tree))
     if outside:
-        # The offsets take as many bytes whatever they are, except 0, which would be left out.
+        # The size of offsets does not depend on their values, except 0, which would be omitted.
         position = _aligned(len(_packed(tree)))
         for kind, each in outside:
             offset, size = _PLACES[kind]
@@ -124,7 +124,7 @@ def _packed(tree: Tree) -> bytes:
 
 
 def _outside(tree: Tree) -> Iterator[tuple[str, Tree]]:
-    """Yield the tables that have bytes outside the flatbuffer, in the order of the schema."""
+    """Yield the tables with data outside the flatbuffer, in the order of the schema."""
     for buffer in tree.get("buffers", ()):
         if OUTSIDE in buffer:
             yield "Buffer", buffer
@@ -134,15 +134,15 @@ def _outside(tree: Tree) -> Iterator[tuple[str, Tree]]:
                 yield "Operator", operator
 
 
-_ARCHIVE_END = struct.Struct("<4s4xHHII")  # how many files, and where the list of them is
-_ARCHIVE_FILE = struct.Struct("<4s24xHHH8xI")  # sizes of its name and notes, and where it is
+_ARCHIVE_END = struct.Struct("<4s4xHHII")  # number of files, offset of the central directory
+_ARCHIVE_FILE = struct.Struct("<4s24xHHH8xI")  # sizes of its name and extra data, and its offset
 
 
 def _moved(tail: bytes, start: int) -> bytes:
-    """Return what follows a model, for where it starts now.
+    """Return the data after a model, relocated to its new start.
 
-    TFLite's metadata packs label files as a ZIP archive behind the model, which counts places from
-    the start of the whole file. Other bytes are returned as they are.
+    TFLite's metadata packs label files in a ZIP archive after the model, with offsets relative
+    to the start of the file. Other data is returned unchanged.
 
     Source: APPNOTE.TXT of PKWARE, sections 4.3.12 and 4.3.16
     """

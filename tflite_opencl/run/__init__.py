@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`tflite-opencl run`: any model on files, on the device and beside TFLite's own kernels."""
+"""`tflite-opencl run`: runs any model on files, on the device and on TFLite's own kernels."""

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files as a model's inputs: arrays, sound and numbers, whole or cut into one input after another.
+"""Input files, arrays, sound and numbers, used whole or split into frames.
 
-A file has the values of one input, or, frame by frame, of as many runs as it is long.
+A file holds one input, or one frame for each run.
 """
 
 from __future__ import annotations
@@ -21,24 +21,24 @@ from tflite_opencl.harness.feeds import scale_of
 from tflite_opencl.models.build import sizes
 
 Array = NDArray[Any]
-_FULL_SCALE = {1: 2**7, 2: 2**15, 3: 2**23, 4: 2**31}  # of a sample of so many bytes
+_FULL_SCALE = {1: 2**7, 2: 2**15, 3: 2**23, 4: 2**31}  # of samples with this many bytes
 
 
 @dataclass(frozen=True, slots=True)
 class Frames:
-    """What the inputs get, run by run.
+    """The inputs of each run.
 
     Attributes:
-        count: how many runs there are.
-        padded: values that the last frame lacks in the file; zeros stand for them.
+        count: number of runs.
+        padded: number of zeros appended to a partial last frame.
     """
 
-    inputs: Mapping[int, Array]  # (frames, ...) by the input's number; one frame serves every run
+    inputs: Mapping[int, Array]  # (frames, ...) by input index; a single frame is used every run
     count: int
     padded: int
 
     def of(self, run: int, graph: Graph) -> list[Array]:
-        """Return the inputs of a run; those without a file are zeros."""
+        """Return the inputs of a run; inputs without a file are zeros."""
         made = [np.zeros(tensor.shape, tensor.dtype) for tensor in graph.inputs]
         for number, frames in self.inputs.items():
             made[number] = frames[run if len(frames) > 1 else 0]
@@ -46,9 +46,9 @@ class Frames:
 
 
 def frames_of(graph: Graph, files: Mapping[int, tuple[str, str]], are_cut: bool) -> Frames:
-    """Return what inputs get; `files`: flag and path by the input's number; `are_cut`: by frames.
+    """Return the inputs' frames; `files`: flag and path by input index; `are_cut`: split files.
 
-    Raises: RunError: a file cannot be read, or has another size; files of several lengths.
+    Raises: RunError: a file cannot be read, or has a wrong size; lengths differ.
     """
     found: dict[int, Array] = {}
     padded = 0
@@ -76,7 +76,7 @@ def frames_of(graph: Graph, files: Mapping[int, tuple[str, str]], are_cut: bool)
 
 
 def _values(where: str, path: str, tensor: Tensor) -> Array:
-    """Return a file's values in the input's type; sound and floats are quantised where it is."""
+    """Return a file's values in the input's type; sound and floats are quantised if it is."""
     kind = path.rpartition(".")[2].lower()
     read = {"npy": _array, "wav": _sound, "txt": _numbers}.get(kind)
     if read is None:
@@ -87,7 +87,7 @@ def _values(where: str, path: str, tensor: Tensor) -> Array:
         raise RunError(f"{where}: there is no file {path}") from error
     except OSError as error:
         raise RunError(f"{where}: cannot read {path}: {error.strerror or error}") from error
-    except Exception as error:  # numpy and wave raise many kinds on damaged files
+    except Exception as error:  # numpy and wave raise many types on damaged files
         raise RunError(
             f"{where}: {path} is no .{kind} file that can be read: {one_line(error)}"
         ) from error
@@ -104,7 +104,7 @@ def _array(path: str, tensor: Tensor) -> Array:
 
 
 def _numbers(path: str, tensor: Tensor) -> Array:
-    """Return numbers with spaces, commas or line ends between them, of the input's own type."""
+    """Return numbers separated by spaces, commas or line ends, in the input's own type."""
     with open(path, encoding="utf-8") as file:
         words = file.read().replace(",", " ").split()
     if np.dtype(tensor.dtype).kind in "iu":
@@ -118,21 +118,21 @@ def _numbers(path: str, tensor: Tensor) -> Array:
 
 
 def _sound(path: str, tensor: Tensor) -> Array:
-    """Return samples from -1 to 1, of several channels their mean.
+    """Return samples from -1 to 1, averaged over channels.
 
-    A quantised input gets them at its scale. One of int16 without a scale gets 16 bits a sample.
+    A quantised input gets them at its scale. One of int16 without a scale gets 16-bit samples.
     """
     with wave.open(path, "rb") as file:
         wide, channels = file.getsampwidth(), file.getnchannels()
         data = file.readframes(file.getnframes())
-    if wide == 3:  # numpy has no integer of 24 bits: they become the highest of 32
+    if wide == 3:  # numpy has no 24-bit integers: use the upper bytes of 32-bit ones
         bytes_of = np.frombuffer(data, np.uint8).reshape(-1, 3)
         zeros = np.zeros((len(bytes_of), 1), np.uint8)
         samples = np.hstack([zeros, bytes_of]).reshape(-1).view("<i4") >> 8
     else:
         samples = np.frombuffer(data, {1: "u1", 2: "<i2", 4: "<i4"}[wide]).astype(np.int64)
     if wide == 1:
-        samples = samples - 128  # those alone have no sign
+        samples = samples - 128  # 8-bit samples are unsigned
     size = len(samples) // channels * channels
     mean = samples[:size].reshape(-1, channels).mean(axis=1) / _FULL_SCALE[wide]
     return _stored(mean, tensor)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The device's first runs beside the kernels that say what is right."""
+"""Compares the device's first runs with the reference kernels."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ _MOST = 8  # runs: the reference kernels are slow
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """How far the device's outputs are from what they have to be."""
+    """The differences of the device's outputs from the reference."""
 
-    name: str  # of the kernels that say so
-    notes: Sequence[str]  # lines for people: which nodes other kernels judge, why not, how many
+    name: str  # of the reference kernels
+    notes: Sequence[str]  # for people: nodes on other kernels, why not compared, how many runs
     each: Sequence[int | float | None] = ()  # of each output; (): not compared
-    quanta: int = 0  # that outputs of integers are off which have to be equal
+    quanta: int = 0  # largest difference of outputs that must be bit-exact
 
     @property
     def short_name(self) -> str:
-        """Name the kernels in a table's head."""
+        """The kernels' name in a table's head."""
         return self.name.removeprefix("TFLite's ")
 
     @property
     def fault(self) -> str:
-        """Say that the device is wrong; "": it is not."""
+        """The message that the device computes wrong results; "": it does not."""
         if not self.quanta:
             return ""
         return f"the device computes wrongly: up to {self.quanta} quanta from {self.name}"
@@ -51,7 +51,7 @@ def judge_series(
     carried: Mapping[int, int],
     left: Collection[int],
 ) -> Judgement:
-    """Run the judge on the first frames; `left`: nodes that the CPU's built-in kernels ran."""
+    """Compute the reference of the first frames; `left`: nodes on the CPU's built-in kernels."""
     name, count = runtime.reference, min(frames.count, _MOST)
     if left and (why := why_uncut(graph)):
         words = f"not compared with {name}: the CPU runs a part of the nodes, and {why}"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A model on frames, one run after another, as one of two paths: each has state of its own."""
+"""Runs a model on frames in sequence, on one of two paths, each with its own state."""
 
 from __future__ import annotations
 
@@ -19,25 +19,25 @@ from tflite_opencl.run.frames import Frames
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """What came of the runs of a path."""
+    """The runs of a path."""
 
     name: str  # "opencl" or "cpu"
-    nodes: str  # how many of the model's nodes a delegate of ours runs
+    nodes: str  # how many of the model's nodes our delegate runs
     outputs: list[NDArray[Any]]  # (frames, ...) of each output
     times_ms: list[float]  # of each run
 
     @property
     def median_ms(self) -> float:
-        """Give the middle one of the times."""
+        """The median time."""
         return float(np.median(self.times_ms))
 
 
 def series(
     made: Any, name: str, nodes: str, graph: Graph, frames: Frames, carried: Mapping[int, int]
 ) -> Series:
-    """Run an allocated interpreter on each frame; variables keep what they hold from run to run.
+    """Run an allocated interpreter on each frame; variables persist from run to run.
 
-    `carried`: the number of an input -> that of the output that it gets after each run.
+    `carried`: index of an input -> index of the output copied to it after each run.
 
     Raises: CommandError: a run fails.
     """

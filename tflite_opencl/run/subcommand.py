@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`tflite-opencl run`: any model on files of arrays, sound or numbers, frame by frame too."""
+"""`tflite-opencl run`: runs any model on arrays, sound or numbers, also frame by frame."""
 
 from __future__ import annotations
 
@@ -80,17 +80,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> str:
-    """Return what to print.
+    """Return the text to print.
 
     Raises:
         CommandError: the model cannot be read or run, no input is given, or a file cannot be
-            written; or an output is not finite, of which the text is the answer. RunError: a file
-            does not fit its input.
+            written; or an output is not finite, in which case the text is the result. RunError: a
+            file does not fit its input.
     """
     model, folder = model_of(options), Path(options.output)
     graph = with_file_shapes(read_graph(model, options.signature), options.input)
     graph = with_picture_size(graph, options.input_size, files=options.input)
-    feeds_of(graph, ())  # complains of what cannot be fed
+    feeds_of(graph, ())  # rejects unsupported inputs
     if not options.input and graph.inputs:
         raise CommandError("no input is given: --input NAME=FILE", USAGE)
     files: dict[int, tuple[str, str]] = {}
@@ -134,12 +134,12 @@ def run(options: argparse.Namespace) -> str:
 
 
 def _beside(runtime: Runtime) -> str:
-    """Return the CPU's kernels; where no TFLite is installed, they are numpy's."""
+    """Return the CPU's kernels; numpy's if no TFLite is installed."""
     return "reference" if runtime.why_not else "builtin"
 
 
 def _carried(graph: Graph, asked: Sequence[tuple[str, str]]) -> dict[int, int]:
-    """Return the output that each input gets after a run.
+    """Return the output that is copied to each input after a run.
 
     Raises: CommandError: there is no such output, or it does not fit the input.
     """
@@ -162,7 +162,7 @@ def _carried(graph: Graph, asked: Sequence[tuple[str, str]]) -> dict[int, int]:
 
 
 def _paths(folder: Path, graph: Graph) -> list[str]:
-    """Return where each output goes: a file of its name."""
+    """Return each output's file, named after the output."""
     paths: list[str] = []
     for number, tensor in enumerate(graph.outputs):
         name = _BEYOND_NAMES.sub("_", tensor.name).strip("._") or f"output_{number}"
@@ -221,7 +221,7 @@ def _apart(far: float | None, values: NDArray[Any]) -> str:
 
 
 def _differences(ours: Series, theirs: Series | None) -> Sequence[int | float | None]:
-    """Return how far each output is from the other path's; None: they are not compared."""
+    """Return each output's difference from the other path's; None: not compared."""
     found = difference(ours.outputs, theirs.outputs if theirs else None, "").each
     return found or [None] * len(ours.outputs)
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The bodies of requests and answers within their bounds: unpacked here, and sent until taken.
+"""Size and time limits for bodies: decompresses requests, and sends responses.
 
-aiohttp would unpack without a bound, also what it drains after an answer, and it gives a client
-all the time to take an answer.
+aiohttp decompresses without a limit, even data that it discards after a response, and gives
+clients unlimited time to read a response.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _PACKINGS = (PLAIN, "gzip", "x-gzip", "deflate")
 
 
 def packing_of(request: web.Request) -> str:
-    """Return the Content-Encoding; raises HTTPUnsupportedMediaType: it is not known."""
+    """Return the Content-Encoding; raises HTTPUnsupportedMediaType: unsupported."""
     packing = str(request.headers.get("Content-Encoding", PLAIN)).strip().lower()
     if packing not in _PACKINGS:
         known = ", ".join(_PACKINGS)
@@ -28,11 +28,11 @@ def packing_of(request: web.Request) -> str:
 
 
 def unpacked(body: bytes, most: int) -> bytes:
-    """Return a body as it was before it was packed, by one of what `packing_of` gives but PLAIN.
+    """Decompress a body in one of the encodings of `packing_of` except PLAIN.
 
-    Raises: BadRequest: it is damaged. HTTPRequestEntityTooLarge: it has more than `most` bytes.
+    Raises: BadRequest: it is damaged. HTTPRequestEntityTooLarge: it exceeds `most` bytes.
     """
-    unpacking = zlib.decompressobj(zlib.MAX_WBITS | 32)  # gzip or zlib, as its head says
+    unpacking = zlib.decompressobj(zlib.MAX_WBITS | 32)  # gzip or zlib, according to the header
     try:
         found = unpacking.decompress(body, most + 1)
     except zlib.error as error:
@@ -45,15 +45,15 @@ def unpacked(body: bytes, most: int) -> bytes:
 
 
 async def send(request: web.Request, response: web.Response, seconds: float) -> None:
-    """Send an answer, and wait until the client has taken all of it; who takes longer is cut off.
+    """Send a response, and wait until the client has read it; slow clients are disconnected.
 
-    Raises: ConnectionError: the client has gone, or was cut off.
+    Raises: ConnectionError: the client disconnected, or was disconnected.
     """
     transport = request.transport
     if transport is None:
         raise ConnectionResetError
     assert isinstance(transport, asyncio.WriteTransport)
-    transport.set_write_buffer_limits(0)  # writing goes on when the system has the last byte
+    transport.set_write_buffer_limits(0)  # drain returns when the system has the last byte
     try:
         await asyncio.wait_for(_sent(request, response), seconds)
     except asyncio.TimeoutError:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The life of a service: it listens, loads, is ready, and drains when it is told to end."""
+"""The life cycle of a service: listens, loads, gets ready, and drains on shutdown."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from tflite_opencl.serve.models import Served
 from tflite_opencl.serve.server import Server
 
 log = logging.getLogger("tflite_opencl")
-# aiohttp's own: it shows a traceback for each body that breaks after its answer. What happens in a
-# request is told by server.py.
+# aiohttp's logger prints a traceback for each body that ends after its response. server.py logs
+# errors of requests.
 _quiet = logging.getLogger("tflite_opencl.aiohttp")
 _quiet.setLevel(logging.CRITICAL)
 T = TypeVar("T")
-_MOST_CONNECTIONS = 900  # below the 1,024 file handles that a process may usually have
+_MOST_CONNECTIONS = 900  # below the usual limit of 1,024 file descriptors per process
 _BACKLOG = 1024
 
 
@@ -34,20 +34,20 @@ async def serve(
     drain_seconds: float,
     listening: Callable[[tuple[Any, ...]], object] = lambda address: None,
 ) -> None:
-    """Serve until `end` is set and all who were heard are answered.
+    """Serve until `end` is set and all accepted requests are answered.
 
-    `load`: gives the models, in a thread of its own. `drain_seconds`: the longest that the end may
-    take. `listening`: is told the address, when that has a port.
-    Raises: CommandError: the address cannot be listened to. What `load` raises.
+    `load`: returns the models, in a separate thread. `drain_seconds`: time limit of the
+    shutdown. `listening`: called with the address, once its port is known.
+    Raises: CommandError: the address is not available. `load`'s errors.
     """
     runner = web.AppRunner(
         server.application(),
         access_log=None,
         logger=_quiet,
-        # A later request of a connection has the time of a first one, or half of one would stay.
+        # Keep-alive requests have the time limit of a first one, or partial ones would stay.
         keepalive_timeout=server.bounds.seconds,
-        auto_decompress=False,  # which has no bounds, and goes on after an answer
-        handler_cancellation=True,  # nobody runs a model for a client that has gone
+        auto_decompress=False,  # it has no limit, and continues after a response
+        handler_cancellation=True,  # stop working for clients that have disconnected
         shutdown_timeout=drain_seconds,
     )
     await runner.setup()
@@ -79,7 +79,7 @@ async def serve(
 async def _listening(
     runner: web.AppRunner, address: tuple[str, int], server: Server
 ) -> asyncio.Server:
-    """Listen; who connects must send a request's head in time. Raises: CommandError."""
+    """Listen; clients must send a request's head in time. Raises: CommandError."""
     host, port = address
     handlers, loop = runner.server, asyncio.get_running_loop()
     assert handlers is not None
@@ -106,7 +106,7 @@ async def _listening(
 
 
 class _Refused(asyncio.Protocol):
-    """A connection too many."""
+    """A connection above the limit."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
@@ -114,7 +114,7 @@ class _Refused(asyncio.Protocol):
 
 
 def _in_thread(load: Callable[[], T]) -> asyncio.Future[T]:
-    """Return what `load` will give; no end of the process waits for it."""
+    """Return the future result of `load`; process exit does not wait for it."""
     loop = asyncio.get_running_loop()
     loaded: asyncio.Future[T] = loop.create_future()
 
@@ -130,7 +130,7 @@ def _in_thread(load: Callable[[], T]) -> asyncio.Future[T]:
             outcome = load()
         except BaseException as error:
             failure = error
-        with contextlib.suppress(RuntimeError):  # the loop has ended before
+        with contextlib.suppress(RuntimeError):  # the loop has ended
             loop.call_soon_threadsafe(tell, outcome, failure)
 
     threading.Thread(target=work, name="loading", daemon=True).start()

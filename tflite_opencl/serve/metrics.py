@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the service counts, for Prometheus."""
+"""The service's metrics for Prometheus."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ CONTENT_TYPE = CONTENT_TYPE_LATEST
 
 
 class Metrics:
-    """The counters of one service."""
+    """The metrics of one service."""
 
     def __init__(self) -> None:
         self._registry = CollectorRegistry()
-        ProcessCollector(registry=self._registry)  # memory, file handles, processors' seconds
+        ProcessCollector(registry=self._registry)  # memory, file descriptors, CPU seconds
         self._requests = Counter(
             "tflite_opencl_requests", "Answers, by HTTP's status.", ["model", "status"],
             registry=self._registry,
@@ -43,7 +43,7 @@ class Metrics:
         )  # fmt: skip
 
     def watch(self, model: str, worker: Worker) -> None:
-        """Tell of a worker whenever somebody reads: who waits, and if its device was given up."""
+        """Export a worker's state when scraped: queued requests, and whether its device failed."""
         self._waiting.labels(model).set_function(lambda: worker.waiting)
         self._failed.labels(model).set_function(lambda: bool(worker.failure))
 
@@ -53,7 +53,7 @@ class Metrics:
         )
 
     def answered(self, model: str, status: int, seconds: float | None) -> None:
-        """Count an answer; `model`: "" where none is meant. `seconds`: of one that runs a model."""
+        """Count a response; `model`: "" if none is meant. `seconds`: if it ran a model."""
         self._requests.labels(model, str(status)).inc()
         if model and status == 200 and seconds is not None:
             self._seconds.labels(model).observe(seconds)
@@ -64,6 +64,6 @@ class Metrics:
         self._pictures.labels(model).observe(pictures)
 
     def text(self) -> bytes:
-        """Return all in Prometheus' text format."""
+        """Return all metrics in Prometheus' text format."""
         text: bytes = generate_latest(self._registry)
         return text

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The models of a service: read, opened and tuned before anybody may ask for them."""
+"""The models of a service: read, opened and tuned before it reports ready."""
 
 from __future__ import annotations
 
@@ -38,31 +38,31 @@ class Entry(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What is to be served, and how."""
+    """The models to serve, and how."""
 
     models: Sequence[Entry]
-    options: Options  # of the device; those of a delegate
+    options: Options  # of the delegate
     limits: Limits
     falls_back: bool  # to the CPU
     labels: str | None = None  # a file
-    task: str | None = None  # what label_image's --task takes
-    processes: int = 1  # that decode pictures
-    size: tuple[int, int] | None = None  # of pictures' inputs that leave it open
+    task: str | None = None  # as for label_image's --task
+    processes: int = 1  # decoding processes
+    size: tuple[int, int] | None = None  # of picture inputs that leave it open
 
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """A model that is ready."""
+    """A model ready to serve."""
 
     name: str
     signature: Signature
     worker: Worker
-    pictures: Pictures | None  # None: no input takes a picture
-    most: int  # pictures in a request
+    pictures: Pictures | None  # None: it has no picture input
+    most: int  # pictures per request
 
     @property
     def metadata(self) -> dict[str, Any]:
-        """What the protocol says of it."""
+        """Its metadata in the protocol."""
         several = self.signature.takes_several
         return {
             "name": self.name,
@@ -74,7 +74,7 @@ class Served:
 
     @property
     def state(self) -> dict[str, Any]:
-        """Where it runs now, for `ready`."""
+        """What runs it now, for `ready`."""
         runner, failure = self.worker.runner, self.worker.failure
         told: dict[str, Any] = {"name": self.name, "ready": runner is not None}
         if runner is not None:
@@ -90,10 +90,10 @@ class Served:
 
 
 def named(arguments: Sequence[str], signatures: Sequence[str] = ()) -> Sequence[Entry]:
-    """Return the models: of `NAME=FILE`, or of the file's name without its end.
+    """Parse the models: `NAME=FILE`, or FILE, whose name is used without its suffix.
 
-    `signatures`: of each file; the names of what they run are NAME.SIGNATURE.
-    Raises: CommandError: two have the same name, or a name cannot stand in an address.
+    `signatures`: of each file; their models are named NAME.SIGNATURE.
+    Raises: CommandError: a name is repeated, or not valid in a URL.
     """
     found: dict[str, str] = {}
     for argument in arguments:
@@ -123,9 +123,9 @@ def named(arguments: Sequence[str], signatures: Sequence[str] = ()) -> Sequence[
 def load(wanted: Wanted, runtime: Runtime, metrics: Metrics) -> Sequence[Served]:
     """Return the models, ready to run.
 
-    Raises: OneLineError, DelegateError: one of them cannot be served; none is then.
+    Raises: OneLineError, DelegateError: one of them cannot be served; then none is.
     """
-    # All are read before the first is tuned: a mistake shows at once.
+    # Read all before tuning the first, to report mistakes early.
     read = (read_graph(each.path, each.signature) for each in wanted.models)
     graphs = [sized(graph, wanted.size) for graph in read]
     signatures = [
@@ -157,15 +157,15 @@ class _Opened:
 
     @property
     def most(self) -> int:
-        """Pictures in a request; those of several are joined in a run."""
+        """Pictures per request; a run may combine several requests."""
         return self.wanted.limits.pictures if self.signature.takes_several else 1
 
     def on_device(self) -> Runner:
-        """Open it for OpenCL; raises as `open_runner`."""
+        """Open it on OpenCL; raises as `open_runner`."""
         return self._on(self.wanted.options)
 
     def on_cpu(self) -> Runner:
-        """Open it for TFLite's kernels; raises RunError."""
+        """Open it on TFLite's kernels; raises RunError."""
         return self._on(None)
 
     def _on(self, options: Options | None) -> Runner:
@@ -176,7 +176,7 @@ class _Opened:
 def _pictures(wanted: Wanted, graph: Graph, entry: Entry) -> Pictures | None:
     number = feeds_of(graph, (), is_image_asked=True).picture
     layout = None if number is None else layout_of(graph.inputs[number].shape)
-    if layout is None or layout.batch > 1:  # a request is for one picture
+    if layout is None or layout.batch > 1:  # a request has only one picture
         return None
     own = wanted.labels, wanted.task, wanted.processes
     return Pictures(entry.path, *own, graph=graph)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a service says at its bare address, as text for curl and as a page for browsers.
+"""The service's root page, as text for curl and as HTML for browsers.
 
-Model files and clients give names and the host, so a page escapes them and a command quotes them.
+File names and request headers are untrusted: HTML escapes them, and commands quote them.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ ADDRESSES = (
     ("POST", "/classify", "what a picture shows; ?model=NAME&most=5"),
     ("GET", "/metrics", "counts and times in Prometheus' format"),
 )
-# What a page of these may load: nothing but its own style.
+# Content security policy: nothing but inline style.
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 _MOST_VALUES = 64  # of an example's input
 _HOST = re.compile(r"[A-Za-z0-9.-]+(:[0-9]+)?|\[[0-9A-Fa-f:.]+\](:[0-9]+)?")
@@ -78,14 +78,14 @@ $addresses
 
 @dataclass(frozen=True, slots=True)
 class Front:
-    """What is said: `state` as the server's, "" when it is ready; `host`: where a client came."""
+    """The page's content: `state` as of the server, "" if ready; `host`: as the client sees it."""
 
     state: str
     models: Sequence[Served]
     host: str
 
     def text(self) -> str:
-        """Return it as plain text."""
+        """Return the page as plain text."""
         lines = [ABOUT, "", "Models", *([f"  {self.state}"] if self.state else [])]
         for each in self.models:
             lines.append(f"  {each.name}: {_where(each)}")
@@ -96,7 +96,7 @@ class Front:
         return "\n".join([*lines, "", "Addresses", *rows, ""])
 
     def html(self) -> str:
-        """Return it as a page that loads nothing else."""
+        """Return the page as self-contained HTML."""
         models = [f"<p>{escape(self.state)}</p>"] if self.state else []
         for each in self.models:
             models += [
@@ -113,7 +113,7 @@ class Front:
         )
 
     def _example(self, model: Served) -> str:
-        """Return a command that works as it is, but for the picture's file."""
+        """Return a command that works unchanged, except for the picture's file."""
         if model.pictures is not None:
             which = f"?model={quote(model.name, safe='')}" if len(self.models) > 1 else ""
             return f"curl --data-binary @picture.jpg {self._url(f'/classify{which}')}"
@@ -138,7 +138,7 @@ class Front:
 
 
 def host_of(told: str, own: Sequence[object]) -> str:
-    """Return HOST:PORT: what a client calls this machine, or `own`, a socket's address."""
+    """Return HOST:PORT: the client's name for this machine, or `own`, a socket's address."""
     if _HOST.fullmatch(told):
         return told
     host, port = own[:2]

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`POST /classify`: a picture's bytes -> a model's inputs; its outputs -> label_image's JSON.
+"""`POST /classify`: decodes pictures to a model's inputs, and outputs to label_image's JSON.
 
-Pictures are decoded in child processes: what is hostile ends a child, and not the service.
+Pictures are decoded in child processes: malicious ones crash a child, not the service.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tflite_opencl.serve.tensors import Arrays
 
 
 class Pictures:
-    """A model with an input for a picture."""
+    """A model with a picture input."""
 
     def __init__(
         self,
@@ -34,7 +34,7 @@ class Pictures:
         processes: int,
         graph: Graph | None = None,
     ) -> None:
-        """`processes`: that decode. `graph`: of the file, with fixed sizes; None: its first.
+        """`processes`: for decoding. `graph`: of the file, with fixed sizes; None: the first.
 
         Raises: RunError: no input takes a picture, or the labels cannot be read. ModelError.
         """
@@ -42,15 +42,15 @@ class Pictures:
         inputs = self._picture_model.meaning.view.graph.inputs
         self._others = [np.zeros(_shape(each.shape), each.dtype) for each in inputs]
         self._fed = self._picture_model.feeds.main
-        self._kept = threading.local()  # a decoder a thread
+        self._kept = threading.local()  # one decoder per thread
         self._all: list[_Decoder] = []
         self.pool = ThreadPoolExecutor(processes, "decoding")
 
     def inputs(self, content: bytes) -> tuple[Arrays, tuple[int, int]]:
-        """Return a picture as the model's inputs, and its height and width; others are zeros.
+        """Return a picture as the model's inputs, and its height and width; other inputs are zeros.
 
-        It is called in a thread of `pool`.
-        Raises: OneLineError: it is no picture; the text is one line.
+        Called in a thread of `pool`.
+        Raises: OneLineError: not a picture; the text is one line.
         """
         decoder = getattr(self._kept, "decoder", None)
         if decoder is None:
@@ -61,9 +61,9 @@ class Pictures:
         return [tensor if n == self._fed else each for n, each in enumerate(self._others)], size
 
     def entry(self, outputs: Arrays, size: tuple[int, int], most: int) -> dict[str, Any]:
-        """Return what the outputs of one picture say, as label_image's JSON has it.
+        """Return the results of one picture, as in label_image's JSON.
 
-        `most`: classes.
+        `most`: number of classes.
         """
         tensors = self._picture_model.meaning.view.graph.outputs
         own = [
@@ -80,7 +80,7 @@ class Pictures:
 
 
 class _Decoder:
-    """A child that decodes; it is given the picture as a file that has no name."""
+    """A decoder process, which gets the picture as an unlinked file."""
 
     def __init__(self, picture_model: PictureModel) -> None:
         self._paths: deque[str] = deque()

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The Open Inference Protocol, version 2: an inference request's bytes -> arrays -> an answer's.
+"""The Open Inference Protocol, version 2: parses inference requests, and encodes responses.
 
-JSON, and the extension for binary tensors. Nothing here knows HTTP's library or how models run.
+JSON, and the binary tensor extension. Independent of the HTTP library and of how models run.
 Source: the Open Inference Protocol's REST specification; Triton's extension "binary tensor data".
 """
 
@@ -21,28 +21,28 @@ from tflite_opencl.serve.tensors import Array, Arrays, Named, Signature
 
 EXTENSIONS = ("binary_tensor_data",)
 LENGTH_HEADER = "Inference-Header-Content-Length"
-# A tensor's kind -> what JSON may hold for it.
+# A tensor's kind -> the JSON types of its values.
 _TYPES: Mapping[str, set[type]] = {"b": {bool}, "u": {int}, "i": {int}, "f": {int, float}}
-_UNKNOWN = ("shared_memory_region", "classification")  # extensions that are not served
+_UNKNOWN = ("shared_memory_region", "classification")  # extensions that are not supported
 
 
 class BadRequest(Exception):
-    """The request is wrong; the text is one line for the client."""
+    """The request is invalid; the text is one line for the client."""
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """An inference that a client asks for."""
+    """An inference request."""
 
     arrays: Arrays  # (pictures, ...) each, in the order of the model's inputs
     pictures: int
-    wanted: Sequence[tuple[int, bool]]  # numbers of outputs; whether each comes as bytes
+    wanted: Sequence[tuple[int, bool]]  # indices of outputs; whether each is returned as binary
     id: str = ""
 
 
 @dataclass(slots=True)
 class _Bytes:
-    """What follows the JSON part, taken from its beginning."""
+    """The data after the JSON part, consumed from its start."""
 
     left: memoryview = field(repr=False)
 
@@ -56,11 +56,11 @@ class _Bytes:
 
 
 def read_request(body: bytes, length: str | None, model: Signature, most: int) -> Request:
-    """Return what a request asks for.
+    """Parse a request.
 
-    `length`: the bytes of the JSON part, as the header has it; None: the body is JSON. `most`:
-    pictures in one request.
-    Raises: BadRequest: something is missing, wrong, or not served.
+    `length`: of the JSON part in bytes, from the header; None: the body is JSON. `most`:
+    maximum number of pictures in a request.
+    Raises: BadRequest: something is missing, invalid, or unsupported.
     """
     head, rest = _split(body, length)
     try:
@@ -151,7 +151,7 @@ def _of_bytes(content: memoryview, tensor: Named, count: int) -> Array:
     if len(content) != count * tensor.dtype.itemsize:
         wanted = count * tensor.dtype.itemsize
         raise BadRequest(f"input {tensor.name} takes {wanted} bytes, not {len(content)}")
-    if tensor.dtype == bool:  # a byte other than 0 and 1 is no bool of numpy's
+    if tensor.dtype == bool:  # bytes other than 0 and 1 are no valid numpy bools
         return np.not_equal(np.frombuffer(content, np.uint8), 0)
     # Numbers are little-endian on the wire.
     return np.frombuffer(content, tensor.dtype.newbyteorder("<")).astype(tensor.dtype, copy=False)
@@ -162,7 +162,7 @@ def _of_json(entry: Mapping[str, Any], tensor: Named, count: int) -> Array:
     data = entry.get("data")
     if not isinstance(data, list):
         raise BadRequest(f"{what} has no data")
-    # Types come first: numpy would read text as numbers, and make one wide array of long texts.
+    # Check types first: numpy would parse text as numbers, and pad arrays to the longest text.
     while data and type(data[0]) is list:
         if {*map(type, data)} != {list}:
             raise BadRequest(f"{what}: data is no array of numbers")
@@ -176,7 +176,7 @@ def _of_json(entry: Mapping[str, Any], tensor: Named, count: int) -> Array:
         if min(data) < limits.min or max(data) > limits.max:
             raise BadRequest(f"{what}: a value does not fit into {tensor.datatype}")
     try:
-        with np.errstate(over="ignore"):  # a float beyond the type is infinite, as it is in C
+        with np.errstate(over="ignore"):  # an out-of-range float becomes infinity, as in C
             return np.array(data, tensor.dtype)
     except OverflowError as error:
         raise BadRequest(f"{what}: a value does not fit into {tensor.datatype}") from error
@@ -205,10 +205,10 @@ def _is_count(value: object) -> bool:
 def answer(
     name: str, version: str, model: Signature, request: Request, outputs: Arrays, device: str
 ) -> tuple[bytes, int | None]:
-    """Return an answer's body, and the bytes of its JSON part where others follow it.
+    """Return a response's body, and the length of its JSON part if binary data follows.
 
-    `outputs`: (pictures, ...) each, in the order of the model's. `device`: what ran the model.
-    Raises: RunError: JSON has no number for a value.
+    `outputs`: (pictures, ...) each, in the model's order. `device`: what ran the model.
+    Raises: RunError: a value is NaN or infinite, which JSON cannot express.
     """
     entries, after = [], []
     for number, is_binary in request.wanted:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The ways in which a served model runs: whole on OpenCL in batches, or through TFLite one by one.
+"""Runs a served model: entirely on OpenCL in batches, or one picture at a time through TFLite.
 
-A runner is opened, timed and ready when its function returns.
+A runner is open, timed and ready when its constructor function returns.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from tflite_opencl.interpreters.runtime import Runtime
 from tflite_opencl.serve.tensors import Array, Arrays, Signature, signature_of
 
 _TIMED_RUNS = 5
-_GAIN = 0.95  # a batch that takes no less than this of the smaller ones' time is not worth it
+_GAIN = 0.95  # a batch that takes more than this fraction of smaller batches' time is not used
 
 
 class Runner(Protocol):
-    """What runs a model.
+    """Runs a model.
 
     Attributes:
-        device: what it runs on, for people. sizes: the pictures of a run, the smallest first; 1 is
-            always one of them. nodes: how many of the model's nodes run there, and of how many.
+        device: display name. sizes: supported batch sizes in ascending order, always
+            including 1. nodes: how many of the model's nodes run there, of how many.
     """
 
     device: str
@@ -43,15 +43,15 @@ class Runner(Protocol):
     def run(self, arrays: Arrays, pictures: int) -> Arrays:
         """Return the outputs, (pictures, ...) each.
 
-        Raises: DelegateError, DelegateFailed: the device failed. RunError: TFLite refuses it.
+        Raises: DelegateError, DelegateFailed: the device failed. RunError: TFLite rejects it.
         """
 
     def close(self) -> None:
-        """Give the memory back."""
+        """Release the memory."""
 
 
 def sized(graph: Graph, size: Size | None) -> Graph:
-    """Return the graph with a fixed size; `size`: for those of the models that leave it open."""
+    """Return the graph with a fixed size; `size`: for models that leave it open."""
     with contextlib.suppress(UsageError):
         return with_picture_size(graph, size)
     return graph
@@ -60,10 +60,10 @@ def sized(graph: Graph, size: Size | None) -> Graph:
 def open_runner(
     name: str, graph: Graph, path: str, options: Options | None, most: int, runtime: Runtime
 ) -> Runner:
-    """Return what runs a model; of a device: what is the fastest for each number of pictures.
+    """Return a runner; on a device: with the fastest batch sizes for each number of pictures.
 
-    `options`: None is TFLite on the CPU. `most`: pictures in a run.
-    Raises: DelegateError: there is no such device, or it fails. RunError: TFLite refuses it.
+    `options`: None is TFLite on the CPU. `most`: pictures per run.
+    Raises: DelegateError: there is no such device, or it fails. RunError: TFLite rejects it.
     """
     if options is not None:
         with contextlib.suppress(Unsupported):
@@ -72,9 +72,9 @@ def open_runner(
 
 
 def cheapest(seconds: dict[int, float], most: int) -> Sequence[Sequence[int]]:
-    """Return for 0, 1, ... `most` pictures the sizes of the runs that take the least time.
+    """Return for 0, 1, ... `most` pictures the batch sizes with the least total time.
 
-    `seconds`: a run's, by its size; a run may have fewer pictures than its size.
+    `seconds`: of a run, by batch size; a run may be partially filled.
     """
     cost, plans = [0.0], [()]  # type: tuple[list[float], list[tuple[int, ...]]]
     for pictures in range(1, most + 1):
@@ -86,20 +86,20 @@ def cheapest(seconds: dict[int, float], most: int) -> Sequence[Sequence[int]]:
 
 
 class Batch(Protocol):
-    """A model that is open for up to so many pictures a run."""
+    """An open model with a fixed batch size."""
 
     def run(self, arrays: list[Array]) -> list[Array]:
-        """Return the outputs of the pictures that are given. Raises: as Runner."""
+        """Return the outputs of the pictures. Raises: as Runner."""
 
     def close(self) -> None:
-        """Give the memory back."""
+        """Release the memory."""
 
 
 class Batched:
-    """A model that is open for each size of a batch that is worth it; see Runner."""
+    """A model opened for each useful batch size; see Runner."""
 
     def __init__(self, open_batch: Callable[[int], Batch], signature: Signature, most: int) -> None:
-        """`open_batch`: opens it for so many pictures."""
+        """`open_batch`: opens the model for a batch size."""
         self._batches: dict[int, Batch] = {}
         seconds: dict[int, float] = {}
         size = 1
@@ -136,7 +136,7 @@ class Batched:
 
 
 def _seconds(batch: Batch, signature: Signature, size: int) -> float:
-    """Return how long a whole batch takes: the fastest of some runs."""
+    """Return the time of a full batch: the minimum of some runs."""
     inputs = [np.zeros((size, *each.row), each.dtype) for each in signature.inputs]
     found = []
     for _ in range(1 + _TIMED_RUNS):
@@ -147,7 +147,7 @@ def _seconds(batch: Batch, signature: Signature, size: int) -> float:
 
 
 def _whole(name: str, graph: Graph, options: Options, most: int) -> Batched:
-    """Return what runs a model that OpenCL takes as a whole. Raises: Unsupported: it does not."""
+    """Return a runner of a model that OpenCL takes completely. Raises: Unsupported."""
     kept = "tune", "device_profile", "exclude_isa", "precision", "isolate", "run_timeout"
     told = {key: getattr(options, key) for key in kept}
     opened: list[Model] = []
@@ -164,7 +164,7 @@ def _whole(name: str, graph: Graph, options: Options, most: int) -> Batched:
 
 
 class _Interpreted:
-    """A model in TFLite's interpreter, a picture at a time."""
+    """A model in TFLite's interpreter, one picture at a time."""
 
     sizes: Sequence[int] = (1,)
 
@@ -195,7 +195,7 @@ class _Interpreted:
             )
         if pictures == 1:
             return found[0]
-        if any(len(each) != 1 for one in found for each in one):  # TFLite knows sizes after a run
+        if any(len(each) != 1 for one in found for each in one):  # known only after a run
             raise RunError("outputs are as large as their pictures ask for: one picture a request")
         return [np.concatenate(each) for each in zip(*found, strict=True)]
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The service over HTTP: addresses -> models, errors -> a line of JSON, nothing beyond limits.
+"""The HTTP server: routes requests to models, reports errors as JSON, and enforces limits.
 
-No path and no address that a client names is ever opened.
+Never opens a path or an address that a client names.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from tflite_opencl.serve.worker import Busy, Ran, Unavailable
 log = logging.getLogger("tflite_opencl")
 T = TypeVar("T")
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
-_RETRY_S = 1  # when a client may come again
-_LARGE = 1 << 16  # bytes of JSON that are read in another thread; of an answer that may wait
+_RETRY_S = 1  # Retry-After
+_LARGE = 1 << 16  # bytes of JSON that are parsed in another thread; minimum of responses that count
 _MOST_CLASSES = 5
 _STATUS: Mapping[type[Exception], int] = {
     BadRequest: 400, asyncio.TimeoutError: 408, RunError: 500, Busy: 503, Unavailable: 503,
@@ -40,37 +40,37 @@ _STATUS: Mapping[type[Exception], int] = {
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """What clients may take."""
+    """Limits on clients."""
 
     body: int  # bytes of a request
-    bodies: int  # bytes of all requests under way
-    requests: int  # under way
-    seconds: float  # for a request to arrive as a whole
+    bodies: int  # bytes of all requests in flight
+    requests: int  # in flight
+    seconds: float  # time limit for receiving a request
 
 
 @dataclass(slots=True)
 class Server:
-    """The service's answers; `state` is what it waits for, "" when it is ready."""
+    """The service's handlers; `state`: what it is waiting for, "" when ready."""
 
     bounds: Bounds
     metrics: Metrics
     state: str = "models are being loaded"
     models: dict[str, Served] = field(default_factory=dict)
-    requests: int = 0  # under way
-    bodies: int = 0  # their bytes
-    answering: int = 0  # bytes of answers that clients have not taken yet
+    requests: int = 0  # in flight
+    bodies: int = 0  # their size in bytes
+    answering: int = 0  # bytes of responses not yet read by clients
     silent: set[Any] = field(default_factory=set)  # connections without a request so far
-    answers: dict[int, int] = field(default_factory=dict)  # HTTP's status -> how many
+    answers: dict[int, int] = field(default_factory=dict)  # HTTP status -> number of responses
 
     def begin(self, models: Sequence[Served]) -> None:
-        """Be ready from now on."""
+        """Become ready."""
         self.models = {each.name: each for each in models}
         for each in models:
             self.metrics.watch(each.name, each.worker)
         self.state = ""
 
     def application(self) -> web.Application:
-        """Return what aiohttp serves."""
+        """Return the aiohttp application."""
         made = web.Application(middlewares=[self._answered], client_max_size=self.bounds.body)
         get, post = made.router.add_get, made.router.add_post
         get("/", self._front)
@@ -90,7 +90,7 @@ class Server:
             raise ConnectionResetError
         host = host_of(request.host, request.transport.get_extra_info("sockname"))
         front = Front(self.state, [*self.models.values()], host)
-        is_page = "text/html" in request.headers.get("Accept", "")  # no client's but a browser's
+        is_page = "text/html" in request.headers.get("Accept", "")  # only browsers send it
         headers = {"Vary": "Accept", "Content-Security-Policy": POLICY}
         return web.Response(
             text=front.html() if is_page else front.text(),
@@ -163,7 +163,7 @@ class Server:
         return web.json_response({**about, **told}, dumps=_json)
 
     def _served(self, request: web.Request) -> Served:
-        """Return the model that the address names; raises HTTPNotFound, Unavailable."""
+        """Return the model named in the URL; raises HTTPNotFound, Unavailable."""
         name = request.match_info["model"]
         if self.state:
             raise Unavailable(self.state)
@@ -183,14 +183,14 @@ class Server:
         return self.models[name]
 
     def _meant(self, request: web.Request) -> str:
-        """Return the name of the served model that a request means, "" for none."""
+        """Return the name of the model that a request is for, or ""."""
         only = next(iter(self.models), "") if request.path == "/classify" else ""
         name = request.match_info.get("model", request.query.get("model", only))
         return name if name in self.models else ""
 
     @contextlib.contextmanager
     def _admitted(self, request: web.Request) -> Iterator[None]:
-        """Count a request and its body, which is not read yet; raises Busy."""
+        """Account for a request and its unread body; raises Busy."""
         bounds = self.bounds
         told = None if "Content-Encoding" in request.headers else request.content_length
         size = bounds.body if told is None else told
@@ -212,13 +212,13 @@ class Server:
         return await _apart(lambda: bodies.unpacked(body, self.bounds.body), _LARGE)
 
     async def _send(self, request: web.Request, response: web.Response) -> None:
-        """Wait until the client has taken the answer.
+        """Wait until the client has read the response.
 
-        Raises: Busy: too many bytes of answers wait already. ConnectionError: it has gone, or takes
-            too long.
+        Raises: Busy: too many bytes of responses are pending. ConnectionError: the client
+            disconnected, or is too slow.
         """
         size = len(response.body) if isinstance(response.body, bytes) else 0
-        is_large = size >= _LARGE  # small ones are bounded by the connections that there may be
+        is_large = size >= _LARGE  # small ones are bounded by the number of connections
         if is_large and self.answering and self.answering + size > self.bounds.bodies:
             raise Busy
         self.answering += size
@@ -246,12 +246,12 @@ class Server:
 
 
 async def _or_error(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Return the answer, or the error as one line of JSON."""
+    """Return the response, or the error as one line of JSON."""
     try:
         return await handler(request)
     except web.HTTPException as error:
         return _error(error.status, error.reason)
-    except (web.RequestPayloadError, ConnectionError) as error:  # it has broken off
+    except (web.RequestPayloadError, ConnectionError) as error:  # the client disconnected
         return _error(400, one_line(error))
     except Exception as error:
         response = _error_of(error)
@@ -289,7 +289,7 @@ async def _run(served: Served, arrays: Any, pictures: int) -> Ran:
 
 
 async def _apart(work: Callable[[], T], size: int) -> T:
-    """Return what `work` does: of a large size in another thread, so that others are served."""
+    """Call `work`, in another thread if the size is large, to keep the event loop running."""
     if size < _LARGE:
         return work()
     return await asyncio.get_running_loop().run_in_executor(None, work)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`tflite-opencl serve`: models over HTTP, by the Open Inference Protocol and with pictures."""
+"""`tflite-opencl serve`: serves models over HTTP: the Open Inference Protocol, and pictures."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ EXAMPLES = (
     ("tflite-opencl serve gemma.tflite --signature prefill --signature decode",
      "a file of several graphs, as gemma.prefill and gemma.decode"),
 )  # fmt: skip
-_MOST_BODIES = 16  # largest bodies under way at once
+_MOST_BODIES = 16  # maximum-size bodies in flight at once
 _MEGABYTE = 1 << 20
 
 
 def address(text: str) -> tuple[str, int]:
-    """Return HOST:PORT or [HOST]:PORT."""
+    """Parse HOST:PORT or [HOST]:PORT."""
     host, colon, port = text.rpartition(":")
     is_port = port.isascii() and port.isdigit() and len(port) < 6 and int(port) < 65536
     if not (colon and is_port) or (":" in host and not host.startswith("[")):
@@ -86,10 +86,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> str:
-    """Serve until SIGTERM or Ctrl-C; return what to print.
+    """Serve until SIGTERM or Ctrl-C; return the text to print.
 
-    Raises: CommandError: a model cannot be served, the address cannot be used, or aiohttp or
-        prometheus-client is not installed. KeyboardInterrupt: it was Ctrl-C.
+    Raises: CommandError: a model cannot be served, the address is not available, or aiohttp or
+        prometheus-client is not installed. KeyboardInterrupt: ended by Ctrl-C.
     """
     for module, package in (("aiohttp", "aiohttp"), ("prometheus_client", "prometheus-client")):
         try:
@@ -105,8 +105,8 @@ def run(options: argparse.Namespace) -> str:
 
 
 async def _served(options: argparse.Namespace) -> tuple[dict[int, int], bool]:
-    """Serve; return how many answers of each status there were, and whether Ctrl-C ended it."""
-    # They need what is not always installed, and no other subcommand waits for it.
+    """Serve; return the number of responses by status, and whether Ctrl-C ended it."""
+    # Optional dependencies, which other subcommands should not wait for.
     from tflite_opencl.serve.life import serve
     from tflite_opencl.serve.metrics import Metrics
     from tflite_opencl.serve.models import Wanted, load, named
@@ -133,7 +133,7 @@ async def _served(options: argparse.Namespace) -> tuple[dict[int, int], bool]:
     loop = asyncio.get_running_loop()
 
     def ctrl_c() -> None:
-        if pressed.is_set():  # the second one waits for nobody
+        if pressed.is_set():  # a second signal ends it immediately
             signal.signal(signal.SIGINT, signal.SIG_DFL)
             os.kill(os.getpid(), signal.SIGINT)
         pressed.set()

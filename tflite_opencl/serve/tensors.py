@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A served model's inputs and outputs: names, types and shapes, as the protocol has them."""
+"""A served model's inputs and outputs: names, types and shapes in the protocol."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ DATATYPES = {
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """An input or output under the name that clients use."""
+    """An input or output under its name in the protocol."""
 
     name: str
     dtype: np.dtype[Any]
-    shape: tuple[int, ...]  # of one picture, as the model has it
+    shape: tuple[int, ...]  # of one picture, as in the model
 
     @property
     def datatype(self) -> str:
@@ -39,23 +39,23 @@ class Named:
 
     @property
     def row(self) -> tuple[int, ...]:
-        """The shape behind the pictures, where several are in one array; as class Model has it."""
+        """The shape without the batch dimension, if requests may have several pictures."""
         return self.shape[1:] if self.shape[:1] == (1,) else self.shape
 
     @property
     def bytes(self) -> int:
-        """The bytes of one picture's."""
+        """Size of one picture's values."""
         return math.prod(self.shape) * self.dtype.itemsize
 
     def metadata(self, takes_several: bool) -> dict[str, Any]:
-        """Return it as the protocol's metadata; -1 stands for any number of pictures."""
+        """Return the protocol's metadata; -1 stands for any number of pictures."""
         shape = [-1, *self.row] if takes_several else [*self.shape]
         return {"name": self.name, "datatype": self.datatype, "shape": shape}
 
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """What a model takes and gives."""
+    """The inputs and outputs of a model."""
 
     inputs: Sequence[Named]
     outputs: Sequence[Named]
@@ -67,14 +67,14 @@ class Signature:
 
     @property
     def bytes(self) -> int:
-        """The bytes of one picture's inputs."""
+        """Size of one picture's inputs."""
         return sum(each.bytes for each in self.inputs)
 
 
 def signature_of(name: str, graph: Graph) -> Signature:
-    """Return what a model takes and gives.
+    """Return the inputs and outputs of a model.
 
-    Raises: CommandError: it cannot be served; the line says why.
+    Raises: CommandError: it cannot be served; the text says why.
     """
     for part, what in ((graph.inputs, "input"), (graph.outputs, "output")):
         if not part:
@@ -93,7 +93,7 @@ def signature_of(name: str, graph: Graph) -> Signature:
 
 
 def _named(tensors: Sequence[Tensor], named: Mapping[str, int], kind: str) -> Sequence[Named]:
-    """Return the tensors under names that are all different; `named`: the signature's."""
+    """Return the tensors under unique names; `named`: the signature's."""
     found: dict[str, Named] = {}
     names = names_of(
         [replace(t, name=t.name or f"{kind}_{n}") for n, t in enumerate(tensors)], named

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A served model's thread: requests wait in a bounded queue, and are joined into runs.
+"""A served model's thread: combines requests from a bounded queue into runs.
 
-A device that fails is tried again, while the CPU goes on, if that is wanted. One that fails again
-is given up.
+A failed device is tried again, while the CPU takes over if enabled. If it fails again,
+it is given up.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ _DEVICE_ERRORS = (DelegateError, DelegateFailed)
 
 
 class Busy(Exception):
-    """The queue is full: the client may come again in a second."""
+    """The queue is full: the client may retry in a second."""
 
 
 class Unavailable(Exception):
-    """Nothing runs the model any more; the text is one line that says why."""
+    """Nothing can run the model any more; the text is one line that says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ran:
-    """What came of a request."""
+    """The result of a request."""
 
     arrays: Arrays
     device: str  # what ran it
@@ -45,7 +45,7 @@ class Ran:
 
 @dataclass(eq=False, slots=True)
 class Waiting:
-    """A request that waits for its run, or for the end of it."""
+    """A queued or running request."""
 
     arrays: Arrays
     pictures: int
@@ -53,11 +53,11 @@ class Waiting:
     since: float = field(default_factory=time.perf_counter)
 
     def begin(self) -> bool:
-        """Return whether somebody still waits; from now on that stays so."""
+        """Mark it as running; return whether its client is still waiting."""
         return self.future.running() or self.future.set_running_or_notify_cancel()
 
     def end(self, outcome: Ran | Exception) -> None:
-        """Tell the outcome."""
+        """Set the result."""
         if isinstance(outcome, Exception):
             self.future.set_exception(outcome)
         else:
@@ -66,22 +66,22 @@ class Waiting:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How requests wait and are joined."""
+    """Limits on queueing and batching."""
 
-    queue: int  # requests that may wait
-    pictures: int  # in a run
-    delay: float  # seconds that a request may wait for others to join it
+    queue: int  # queued requests
+    pictures: int  # per run
+    delay: float  # seconds that a request may wait for others to join its batch
 
 
-# Called after a run: requests joined, pictures, seconds.
+# Called after a run: number of requests, pictures, seconds.
 Listener = Callable[[int, int, float], None]
 
 
 class Worker:
-    """What runs a model for all of its clients.
+    """Runs a model for all of its clients.
 
     Attributes:
-        failure: why the device does not run it, now or for good; "" = it does.
+        failure: why the device does not run it, now or permanently; "" = it does.
     """
 
     def __init__(
@@ -91,12 +91,12 @@ class Worker:
         fallback: Callable[[], Runner] | None = None,
         listen: Listener = lambda requests, pictures, seconds: None,
     ) -> None:
-        """`fallback`: opens what takes over; None: nothing does."""
+        """`fallback`: opens the runner that takes over; None: there is none."""
         self._runner: Runner | None = runner
-        self._cpu: Runner | None = None  # once it took over
+        self._cpu: Runner | None = None  # set once it has taken over
         self._limits, self._fallback, self._listen = limits, fallback, listen
         self.failure = ""
-        self._changed = threading.Condition()  # of all below
+        self._changed = threading.Condition()  # protects the fields below
         self._queue: deque[Waiting] = deque()
         self._pictures = 0  # in the queue
         self._is_closed = False
@@ -105,19 +105,19 @@ class Worker:
 
     @property
     def runner(self) -> Runner | None:
-        """What runs the model now; None: nothing does."""
+        """The current runner; None: there is none."""
         return self._runner
 
     @property
     def waiting(self) -> int:
-        """Count the requests that wait."""
+        """Number of queued requests."""
         return len(self._queue)
 
     def submit(self, arrays: Arrays, pictures: int) -> Future[Ran]:
-        """Let a request wait for its run, whose outputs the future gets.
+        """Queue a request; return the future of its outputs.
 
         The future raises: RunError: the model cannot run on these values. Unavailable.
-        Raises: Busy: too many wait. Unavailable: nothing runs the model.
+        Raises: Busy: the queue is full. Unavailable: nothing runs the model.
         """
         request = Waiting(arrays, pictures)
         with self._changed:
@@ -130,12 +130,12 @@ class Worker:
         return request.future
 
     def close(self, seconds: float = 10.0) -> None:
-        """End the thread when the queue is empty, and wait so long for that."""
+        """End the thread once the queue is empty, and wait for it, at most this long."""
         with self._changed:
             self._is_closed = True
             self._changed.notify()
         self._thread.join(seconds)
-        if not self._thread.is_alive():  # else it hangs, and the end of the process ends it
+        if not self._thread.is_alive():  # otherwise it hangs, and ends with the process
             for runner in {self._runner, self._cpu}:
                 if runner is not None:
                     _close(runner)
@@ -171,7 +171,7 @@ class Worker:
         return batch
 
     def _run(self, batch: Sequence[Waiting]) -> None:
-        """Run the requests together, and tell each its outcome."""
+        """Run the requests as one batch, and set their results."""
         asked = [each for each in batch if each.begin()]
         whole = self._outcome(asked) if asked else Ran((), "")
         if not isinstance(whole, Exception):
@@ -180,7 +180,7 @@ class Worker:
                 Ran([array[end - each.pictures : end] for array in whole.arrays], whole.device)
                 for each, end in zip(asked, ends, strict=True)
             ]
-        elif isinstance(whole, RunError) and len(asked) > 1:  # of one of them, or of each
+        elif isinstance(whole, RunError) and len(asked) > 1:  # caused by one of them, or by all
             outcomes = [self._outcome([each]) for each in asked]
         else:
             outcomes = [whole] * len(asked)
@@ -196,7 +196,7 @@ class Worker:
             try:
                 outputs = runner.run(arrays, pictures)
             except _DEVICE_ERRORS as error:
-                if is_again:  # the device runs other values
+                if is_again:  # the device works with other values
                     return RunError(_reason(error))
                 runner, is_again = self._take_over(runner, _reason(error), arrays), True
             except Exception as error:
@@ -207,7 +207,7 @@ class Worker:
         return Unavailable(self.failure)
 
     def _take_over(self, device: Runner, failure: str, arrays: Arrays) -> Runner | None:
-        """Return what runs after a device that failed; None: nothing does."""
+        """Return the runner to use after a device failure; None: there is none."""
         zeros = [np.zeros_like(array) for array in arrays]
         if self._fallback is None:
             log.warning("%s failed, and the run is repeated: %s", device.device, failure)
@@ -227,7 +227,7 @@ class Worker:
         return cpu
 
     def _try_again(self, device: Runner, arrays: Arrays) -> None:
-        """Let a device that failed go on, if it runs: with `isolate` it has a new process."""
+        """Retry a failed device: with `isolate` it has a new process."""
         begun = time.perf_counter()
         try:
             device.run(arrays, len(arrays[0]))
@@ -239,14 +239,14 @@ class Worker:
         log.info("%s runs again, %.1f s later", device.device, time.perf_counter() - begun)
 
     def _give_up(self, device: Runner, failure: str) -> None:
-        """Do without a device from now on."""
+        """Stop using a device."""
         with self._changed:
             self.failure = failure
             if self._runner is device:
                 self._runner = None
             then = "requests are refused" if self._runner is None else "the CPU stays"
         log.error("%s is given up, %s: %s", device.device, then, failure)
-        # What a broken device may never answer:
+        # Calls that a broken device may never return from:
         threading.Thread(target=_close, args=(device,), name="closing", daemon=True).start()
 
 

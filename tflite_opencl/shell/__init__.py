@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What shells and man know of the commands, made of the parsers that the commands use."""
+"""Shell completion and manual pages, generated from the commands' own parsers."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The parser of each command, and what it is for in a few words."""
+"""The parser of each command, and its one-line description."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from collections.abc import Iterator, Mapping
 from tflite_opencl.cli.command_line import subparsers
 
 LABEL_IMAGE, OPENCL, DELEGATE_TEST = "label_image", "tflite-opencl", "tflite-delegate-test"
-# One line each, as `man -k` shows it.
+# As shown by `man -k`.
 COMMANDS: Mapping[str, str] = {
     LABEL_IMAGE: "classify pictures with a TFLite model, on the CPU and through OpenCL",
     OPENCL: "show what OpenCL drivers can do and how TFLite models run on them",
     DELEGATE_TEST: "test a TFLite delegate against the reference kernels",
 }
-# What makes each one's parser, imported when it is asked for: no command imports another.
+# Factories of the parsers, imported lazily: no command imports another.
 _MODULES = {
     LABEL_IMAGE: "label_image.flags",
     OPENCL: "tflite_opencl.command",

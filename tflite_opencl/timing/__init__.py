@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Times, profiles, traces, and what is known of this machine."""
+"""Timing statistics, profiles, traces, and facts about this machine: CPU, memory, energy."""

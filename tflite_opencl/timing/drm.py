@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What kernel drivers of GPUs tell of this process: its memory there, and how long they computed.
+"""GPU statistics of this process from DRM drivers: its memory and its engines' busy time.
 
-freedreno, panfrost, v3d, etnaviv, amdgpu and i915 tell both; panfrost tells times only where its
+freedreno, panfrost, v3d, etnaviv, amdgpu and i915 report both; panfrost reports times only if its
 `profiling` in sysfs is on. Source: the kernel's Documentation/gpu/drm-usage-stats.rst
 """
 
@@ -16,23 +16,23 @@ _UNITS = {"KiB": 1 << 10, "MiB": 1 << 20}
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What all GPUs did for this process."""
+    """This process's use of all GPUs."""
 
     memory: int = 0  # bytes
-    busy_s: float | None = None  # of all their engines together; None: no driver tells it
+    busy_s: float | None = None  # sum over all engines; None: no driver reports it
 
 
 def usage() -> Usage:
-    """Return what this process used of GPUs until now."""
+    """Return this process's use of GPUs so far."""
     clients: dict[tuple[str, ...], dict[str, str]] = {}
     for path in FDINFO.iterdir():
         try:
             lines = path.read_text().splitlines()
         except OSError:
-            continue  # it was the handle of the folder itself
+            continue  # the descriptor of the folder itself
         facts = {name: value for name, _, value in (each.partition(":") for each in lines)}
         if "drm-client-id" in facts or "drm-driver" in facts:
-            # Handles that were duplicated are one client.
+            # Duplicated descriptors belong to one client.
             client = tuple(facts.get(f"drm-{of}", "") for of in ("driver", "pdev", "client-id"))
             clients[client] = facts
     memory, busy = 0, None

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is known of this machine: its CPU, this process's memory, and the energy that is taken.
+"""Facts about this machine: its CPU, this process's memory, and energy consumption.
 
-The energy is the whole machine's, or its processors', and not one process's.
+Energy is measured for the whole machine, or its processors, not for one process.
 Source: Linux, Documentation/power/powercap/powercap.rst and hwmon/sysfs-interface.rst
 """
 
@@ -16,11 +16,11 @@ from pathlib import Path
 
 
 def peak_bytes() -> int:
-    """Return the most memory this process had resident.
+    """Return this process's peak resident memory.
 
-    Raises: OSError, RuntimeError: the system does not tell.
+    Raises: OSError, RuntimeError: the system does not report it.
     """
-    # NOTE: getrusage's figure may be that of the process this one was started from.
+    # NOTE: getrusage may report the peak of the parent process before exec.
     for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith("VmHWM:"):
             return int(line.split()[1]) * 1024
@@ -28,7 +28,7 @@ def peak_bytes() -> int:
 
 
 def cpu_name() -> str:
-    """Return the CPU's model, and what of its vector units matters here."""
+    """Return the CPU's model and its relevant vector extensions."""
     values = _cpu_facts()
     name = values.get("model name", platform.machine())
     if "cpu family" in values:
@@ -60,7 +60,7 @@ def _cpu_facts() -> Mapping[str, str]:
 
 _SYS = Path("/sys")
 _SAMPLE_S = 0.05
-# The first that may be read counts. The packages of RAPL alone: their parts would count twice.
+# The first readable one counts. Only the packages of RAPL: their subdomains would count twice.
 _POWER = "hwmon's power"
 _SOURCES = {
     "RAPL": "class/powercap/intel-rapl:[0-9]/energy_uj",
@@ -70,15 +70,15 @@ _SOURCES = {
 
 
 class Meter:
-    """Sums the energy of what runs inside `measured`.
+    """Accumulates the energy consumed inside `measured`.
 
     Attributes:
-        source: what is read; "" where the machine tells nothing that this user may read.
+        source: the sensor; "" if this user can read none.
         joules: the sum.
     """
 
     def __init__(self, root: Path = _SYS) -> None:
-        """`root`: where the system's files are."""
+        """`root`: of the system's files."""
         self.source, self._files, self.joules = "", list[Path](), 0.0
         for name, pattern in _SOURCES.items():
             files = [file for file in sorted(root.glob(pattern)) if _number(file) is not None]
@@ -87,7 +87,7 @@ class Meter:
 
     @contextlib.contextmanager
     def measured(self) -> Iterator[None]:
-        """Add what is taken until the end to `joules`."""
+        """Add the energy consumed inside the context to `joules`."""
         with self._watched() if self.source == _POWER else self._counted():
             yield
 
@@ -100,7 +100,7 @@ class Meter:
             for file, old in zip(self._files, before, strict=True):
                 new = _number(file)
                 if old is not None and new is not None:
-                    # A counter begins again from 0 after its greatest value.
+                    # Counters wrap to 0 at their maximum.
                     most = _number(file.with_name("max_energy_range_uj")) or 0
                     self.joules += (new - old + (most if new < old else 0)) / 1e6
 
@@ -129,5 +129,5 @@ class Meter:
 def _number(file: Path) -> int | None:
     try:
         return int(file.read_text())
-    except (OSError, ValueError):  # root's alone, or a sensor that is off
+    except (OSError, ValueError):  # readable by root only, or a sensor that is off
         return None

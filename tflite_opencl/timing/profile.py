@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where the time of a run goes: each node on the device, and all that is around the kernels.
+"""The profile of a run: each node on the device, and the time spent around the kernels.
 
-The times of launches are by the device's own timers, or a launch at a time where these lie.
+Launches are timed by the device's own timers, or one at a time if these are wrong.
 """
 
 from __future__ import annotations
@@ -16,24 +16,24 @@ import numpy as np
 from delegate import OpenCLDelegate, Verdict
 from delegate.inspect import Graph, LaunchTime, Node, PartitionRun, Tensor
 
-RUNS = 9  # of which the shortest counts: what else the machine does makes the others longer
+RUNS = 9  # the shortest counts: other load only adds time
 _WEIGHTED = ("CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED")
 
 
 @dataclass(frozen=True, slots=True)
 class NodeTime:
-    """One node on the device."""
+    """A node on the device."""
 
     node: int
-    op: str  # TFLite's name, or the delegate's own for a node that it made of several
+    op: str  # TFLite's name, or the delegate's for a node fused from several
     shape: str  # of the input and of the output
     kernels: str
     alternative: str
-    sizes: str  # work-items / of a work-group, of each launch
+    sizes: str  # work-items / work-group size of each launch
     microseconds: float
-    gap: float | None  # microseconds before its first launch in which the queue did nothing
-    multiply_adds: int | None  # None: it is no sum of products with weights
-    bytes: int  # of all that it reads and writes, each once
+    gap: float | None  # microseconds of queue idle time before its first launch
+    multiply_adds: int | None  # None: not a sum of products with weights
+    bytes: int  # read and written, each tensor once
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,32 +44,32 @@ class Profile:
     rows: tuple[NodeTime, ...]  # in execution order
     wall: float
     parts: tuple[tuple[str, float], ...]
-    has_timers: bool  # False: each row is a launch by itself on the host's clock, with its wait
-    in_queue: float  # of the launch overhead and the kernels: the host puts launches into the queue
+    has_timers: bool  # False: each row is a single launch on the host's clock, including the wait
+    in_queue: float  # launch overhead and kernels that overlap: the host enqueues ahead
     launches: int
     up_bytes: int
     down_bytes: int
-    # A node that another node's kernel computes -> that node.
+    # A node fused into another node's kernel -> that node.
     joined: Mapping[int, int] = field(default_factory=dict)
 
     @property
     def kernels(self) -> float:
-        """Microseconds of all rows."""
+        """Total microseconds of all rows."""
         return sum(row.microseconds for row in self.rows)
 
 
 @dataclass(frozen=True, slots=True)
 class TimedRun:
-    """One call of an interpreter, on the host's clock in ns, and its partitions' parts."""
+    """One call of an interpreter, in ns of the host's clock, and its partitions' parts."""
 
     begun: int
     ended: int
     partitions: Sequence[PartitionRun]
-    cpu_ns: int  # processor time of all threads of this process
+    cpu_ns: int  # CPU time of all threads of this process
 
 
 def timed_runs(delegate: OpenCLDelegate, run: Callable[[], None], count: int) -> list[TimedRun]:
-    """Run so many times, the parts of each partition one after the other."""
+    """Run this many times, recording the parts of each partition in sequence."""
     found = []
     for _ in range(count):
         marks: list[int] = []
@@ -85,10 +85,10 @@ def timed_runs(delegate: OpenCLDelegate, run: Callable[[], None], count: int) ->
 
 
 def profile_of(delegate: OpenCLDelegate, graph: Graph, run: Callable[[], None]) -> Profile:
-    """Run some times, and return the profile of the shortest run.
+    """Run several times, and return the profile of the shortest run.
 
     `graph`: the model's, with known shapes.
-    Raises: DelegateError: the delegate was made without profiling=True. And what `run` raises.
+    Raises: DelegateError: the delegate was created without profiling=True; and `run`'s errors.
     """
     launches_apart, has_timers = launch_times(delegate, run, RUNS)
     chosen = min(timed_runs(delegate, run, RUNS), key=lambda each: each.ended - each.begun)
@@ -134,7 +134,7 @@ def profile_of(delegate: OpenCLDelegate, graph: Graph, run: Callable[[], None]) 
 
 
 def _gaps(run: PartitionRun) -> list[float]:
-    """Return the microseconds before each launch in which no launch before it ran."""
+    """Return the microseconds of idle time before each launch."""
     found, last = [], 0
     for launch in run.launches:
         _, _, begun, ended = launch.clock_ns
@@ -144,7 +144,7 @@ def _gaps(run: PartitionRun) -> list[float]:
 
 
 def _parts(run: TimedRun, wall: float, gaps: float, has_timers: bool) -> Mapping[str, float]:
-    """Return what adds up to the wall time, in microseconds; names are for people."""
+    """Return the parts of the wall time, in microseconds; names are for people."""
     each = run.partitions
     inside = sum(p.returned - p.called for p in each) / 1e3
     queue = sum(p.computed - p.uploaded for p in each) / 1e3
@@ -172,9 +172,9 @@ def _shapes(nodes: Sequence[Node]) -> str:
 
 
 def _multiply_adds(nodes: Sequence[Node]) -> int | None:
-    """Return how many products with weights the nodes sum.
+    """Return the number of multiply-adds with weights.
 
-    Each output element is the sum of as many as an output channel has weights.
+    Each output element sums as many products as an output channel has weights.
     """
     counts = []
     for node in nodes:
@@ -200,18 +200,18 @@ def _size(tensor: Tensor) -> int:
         return 0
 
 
-# A timer tells less than this share of what the host waits: it does not count the work. Of what the
-# host waits, some is the launch's own cost, which is most of it where launches are short.
+# A timer below this share of the host's wait does not count the work. Part of the host's
+# wait is the launch's own cost, which dominates short launches.
 LEAST_SHARE = 0.02
-_TRIES = 3  # what else the machine does makes a wait longer
+_TRIES = 3  # other load makes a wait longer
 
 
 def launch_times(
     delegate: OpenCLDelegate, run: Callable[[], None], runs: int
 ) -> tuple[Sequence[LaunchTime], bool]:
-    """Run some times; return each launch's shortest time, and whether a timer of the device told.
+    """Run several times; return each launch's minimum, and whether device timers were used.
 
-    Otherwise each ran by itself on the host's clock, its call and the wait included.
+    Otherwise launches ran one at a time on the host's clock, including call and wait.
     """
     apart = _shortest([_one_at_a_time(delegate, run) for _ in range(_TRIES)])
     timed = []
@@ -244,9 +244,9 @@ def _shortest(runs: Sequence[Sequence[LaunchTime]]) -> list[LaunchTime]:
 
 
 def joined_nodes(graph: Graph, verdicts: Sequence[Verdict], own: Collection[int]) -> dict[int, int]:
-    """Return the nodes that the kernel of another node computes, each with that node.
+    """Return the nodes fused into the kernel of another node, each with that node.
 
-    `own`: the nodes that the device runs by themselves.
+    `own`: the nodes with kernels of their own.
     """
     found: dict[int, int] = {}
     for verdict in reversed(verdicts):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A profile for people: a row a node, totals by op, and what the run's time is made of."""
+"""Formats a profile: one row per node, totals by op, and the breakdown of the run's time."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from rich.table import Table
 from tflite_opencl.console.tables import columns, render
 from tflite_opencl.timing.profile import RUNS, NodeTime, Profile
 
-_WIDE = 140  # columns that all facts need
-_MOST_KERNELS = 8  # of a node that are all named
+_WIDE = 140  # columns needed for all facts
+_MOST_KERNELS = 8  # of a node, listed by name
 _IF_WIDE = ("shapes", "work-items", "gap, us", "GB/s")
 
 
 def profile_text(profile: Profile, width: int, by_time: bool = False) -> str:
-    """Return the profile as tables; `by_time`: the longest node first, else in order.
+    """Return the profile as tables; `by_time`: slowest node first, else in graph order.
 
-    A narrow one leaves columns out, and says so.
+    A narrow table omits columns, and says so.
     """
     rows = list(profile.rows)
     if by_time:
@@ -61,7 +61,7 @@ def _nodes(rows: Sequence[NodeTime], profile: Profile, is_wide: bool) -> Table:
 
 
 def _counted(kernels: str) -> str:
-    """Return the names of kernels; of many, as a loop has them, each once with its count."""
+    """Return the names of kernels; long lists, as of a loop, as names with counts."""
     names = kernels.split(", ")
     if len(names) <= _MOST_KERNELS:
         return kernels
@@ -101,7 +101,7 @@ def _rate(count: int | None, microseconds: float) -> str:
 
 
 def rate_words(count: int, microseconds: float) -> str:
-    """Return thousands of millions a second to three digits, in no powers of ten; "" of no time."""
+    """Return giga-units per second with three digits, without exponents; "" if the time is 0."""
     if microseconds <= 0:
         return ""
     rate = count / microseconds / 1e3

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Time anything callable: warm-up, then timed runs, in turns with others.
+"""Times callables: warm-up, then timed runs, alternating with other contenders.
 
-It neither knows what runs nor prints.
+Neither knows what runs nor prints.
 """
 
 import os
@@ -17,67 +17,67 @@ from tflite_opencl.timing import drm
 
 T = TypeVar("T")
 
-# Runtimes' threads spin for a while after a run, in the hope of the next one. On as many cores as
-# threads they would slow whoever follows: each block of runs waits until they have given up.
+# Runtimes' threads spin for a while after a run, waiting for the next one. With as many threads as
+# cores they would slow the next contender: each block of runs waits until they have gone to sleep.
 SETTLE_S = 0.012
-LEAST_RUNS = 10  # for figures that another ten would give again
-ENOUGH_S = 3.0  # of runs that are fewer
+LEAST_RUNS = 10  # for reproducible statistics
+ENOUGH_S = 3.0  # of fewer runs
 
 
 def are_enough(runs: int, seconds: float) -> bool:
-    """Whether so many runs, which took so long together, give a figure to compare others with."""
+    """Whether this many runs with this total time suffice for a comparison."""
     return runs >= LEAST_RUNS or seconds >= ENOUGH_S
 
 
 def total_cpu_seconds() -> float:
-    """Return the CPU time of this process, and of the children in which it executes plans.
+    """Return the CPU time of this process, and of the children that execute plans for it.
 
-    What a child took is gone with it.
+    A child's time is lost when it ends.
     """
     return time.process_time() + children_cpu_seconds()
 
 
 def cores(cpu_s: float, wall_s: float) -> float:
-    """Return how many cores were busy, on average; 0 where no time went by.
+    """Return the average number of busy cores; 0 if no time passed.
 
-    Never more than this process may use: the clocks of its threads tick apart from the wall's.
+    At most the number this process may use: per-thread clocks and the wall clock differ.
     """
     return min(max(0.0, cpu_s) / wall_s, float(len(os.sched_getaffinity(0)))) if wall_s > 0 else 0.0
 
 
 @dataclass(frozen=True)
 class Times:
-    """What the timed runs took, by the wall clock."""
+    """Statistics of the timed runs, by the wall clock."""
 
     average_ms: float  # total_ms over the number of runs, as label_image prints it
     min_ms: float  # fastest run
     median_ms: float  # middle run
     total_ms: float  # the whole loop
-    cpu_load: float  # CPU time, as total_cpu_seconds has it, over wall time: 1.98 cores
+    cpu_load: float  # CPU time, as of total_cpu_seconds, over wall time: 1.98 cores
     runs: int = 1
-    gpu_load: float | None = None  # busy time of GPUs' engines over wall time; None: not told
+    gpu_load: float | None = None  # busy time of GPU engines over wall time; None: unknown
 
     @property
     def are_enough(self) -> bool:
-        """Whether there are enough runs to compare them with others."""
+        """Whether there are enough runs for a comparison."""
         return are_enough(self.runs, self.total_ms / 1e3)
 
 
 class Load:
-    """How much of the processors this process uses while it is measured."""
+    """This process's processor use during a measurement."""
 
     def __init__(self) -> None:
         self._cpu_s, self._gpu_s = total_cpu_seconds(), drm.usage().busy_s
 
     def until_now(self) -> tuple[float, float | None]:
-        """Return the seconds of CPU cores and of GPUs' engines since it was made."""
+        """Return the seconds of CPU cores and of GPU engines since its creation."""
         gpu_s = drm.usage().busy_s
         used = None if gpu_s is None else gpu_s - (self._gpu_s or 0.0)
         return max(0.0, total_cpu_seconds() - self._cpu_s), used
 
 
 class Stopwatch:
-    """Timed runs, of which the times are known at any moment, also where Ctrl-C ends them."""
+    """Timed runs whose times are available at any moment, also after Ctrl-C."""
 
     def __init__(self) -> None:
         self._runs_s: list[float] = []
@@ -86,17 +86,17 @@ class Stopwatch:
 
     @property
     def count(self) -> int:
-        """Count the timed runs that have ended."""
+        """Number of finished timed runs."""
         return len(self._runs_s)
 
     @property
     def runs_ms(self) -> tuple[float, ...]:
-        """Give the time of each of these runs."""
+        """The time of each finished run."""
         return tuple(seconds * 1e3 for seconds in self._runs_s)
 
     @property
     def times(self) -> Times:
-        """Give the times of these runs, of which there is at least one."""
+        """The statistics of the finished runs, at least one."""
         return Times(
             average_ms=self._total_s * 1e3 / self.count,
             min_ms=min(self._runs_s) * 1e3,
@@ -110,7 +110,7 @@ class Stopwatch:
     def measure(self, run: Callable[[], object], count: int, warmup: int) -> None:
         """Call `run` `warmup` times untimed, then `count` times timed.
 
-        Raises: ValueError: `count` is not positive. KeyboardInterrupt: Ctrl-C, also where `run`
+        Raises: ValueError: `count` is not positive. KeyboardInterrupt: Ctrl-C, even if `run`
             calls C code that drops it.
         """
         if count < 1:
@@ -121,7 +121,7 @@ class Stopwatch:
         self._measure(run, lambda done, seconds: done == count)
 
     def measure_for(self, run: Callable[[], object], least_s: float, most_s: float) -> None:
-        """Call `run` timed until its figures are stable: for so long, and often enough.
+        """Call `run` timed until its statistics are stable: for a minimum of time and of runs.
 
         A slow model is run LEAST_RUNS times if that takes no more than `most_s`.
         Raises: as `measure`.
@@ -155,10 +155,10 @@ def measure(run: Callable[[], object], count: int, warmup: int) -> Times:
 
 
 def turns(contenders: Sequence[T], rounds: int) -> Iterator[tuple[int, T]]:
-    """Yield the number of each round and who is timed next.
+    """Yield each round's number and the contender to time next.
 
-    Whatever slows the machine for a while then slows all. Every other round goes backwards, so
-    that nobody always follows the same one.
+    A temporary slow-down then affects all of them. Every other round is reversed, so
+    that no contender always follows the same one.
     """
     for number in range(rounds):
         for contender in contenders[:: -1 if number % 2 else 1]:

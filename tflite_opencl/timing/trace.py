@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Timed runs -> slices and counters on tracks of one clock, and these as a file's content.
+"""Converts timed runs to a timeline, slices and counters on one clock, and writes it to a file.
 
-Two formats: Perfetto's protobuf, by the schema of the package `perfetto`, and Chrome's JSON.
+Two formats: Perfetto's protobuf, with the schema of the package `perfetto`, and Chrome's JSON.
 ui.perfetto.dev opens both.
 """
 
@@ -24,33 +24,33 @@ Facts = Mapping[str, int | float | str]
 SLICES = (INTERPRETER, CPU, DELEGATE, QUEUE, DEVICE)
 ARENA, LOAD = "arena in use, bytes", "CPU load, cores"
 COUNTERS = (ARENA, LOAD)
-_MOST_APART = 10**9  # ns between two clocks' offsets of one run; more is no clock
+_MOST_APART = 10**9  # ns between offsets of the two clocks in one run; more means a broken clock
 
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """Something that took a while; times are of the host's clock in ns."""
+    """A time slice; times are in ns of the host's clock."""
 
     track: str
     name: str
     begun: int
     ended: int
     facts: Facts = field(default_factory=dict)
-    flow: int = 0  # slices of one flow belong together; 0: of none
+    flow: int = 0  # links slices of the same flow; 0: none
 
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """What is in a file."""
+    """The content of a file."""
 
     process: str
     slices: Sequence[Slice]
     counters: Sequence[tuple[str, int, float]]  # track, time in ns, value
-    has_timers: bool  # False: the device's timers say nothing, so the kernels are one slice
+    has_timers: bool  # False: device timers are not usable, so the kernels are one slice
 
 
 def can_write(path: str) -> bool:
-    """Whether what the format of this file needs is installed."""
+    """Whether the dependencies of this file's format are installed."""
     return path.endswith(".json") or importlib.util.find_spec("perfetto") is not None
 
 
@@ -60,11 +60,11 @@ def trace_of(
     partitions: Sequence[Sequence[int]],
     process: str,
 ) -> Trace:
-    """Return the trace of runs; `partitions`: the nodes of each, in the order they ran."""
+    """Return the timeline of runs; `partitions`: the nodes of each, in execution order."""
     slices: list[Slice] = []
     counters: list[tuple[str, int, float]] = []
     left = [each.node for each in verdicts if not each.is_taken]
-    # Whether the device's timers count the work.
+    # Whether the device's timers measure the work.
     counts = any(_busy(part) for run in runs for part in run.partitions)
     has_timers = counts
     for number, run in enumerate(runs):
@@ -90,9 +90,9 @@ def trace_of(
 def _between(
     run: TimedRun, left: Sequence[int], partitions: Sequence[Sequence[int]]
 ) -> list[Slice]:
-    """Return what TFLite does before, between and after the partitions.
+    """Return TFLite's activity before, between and after the partitions.
 
-    The nodes of a slice are those that the CPU runs and that come before the next partition in the
+    A slice's nodes are those that the CPU runs and that precede the next partition in the
     file.
     """
     begins = [run.begun, *(each.returned for each in run.partitions)]
@@ -146,10 +146,10 @@ def _device(run: PartitionRun, flow: int, offset: int | None) -> list[Slice]:
 
 
 def _offset(run: PartitionRun) -> int | None:
-    """Return what to add to the device's clock to get the host's; None: it jumps.
+    """Return the offset from the device's clock to the host's; None: it is not constant.
 
-    A launch is put into the queue while the host makes the call, and the device's clock tells when.
-    So each call bounds the offset from both sides.
+    A launch is enqueued during the host's call, and the device's clock records when.
+    So each call bounds the offset on both sides.
     """
     if not run.launches:
         return 0
@@ -160,7 +160,7 @@ def _offset(run: PartitionRun) -> int | None:
         return None
     if max(least) <= min(most):
         return (max(least) + min(most)) // 2
-    # The clocks are read a little before or after the call.
+    # The clocks are read slightly before or after the call.
     return int(statistics.median([(a + b) // 2 for a, b in zip(least, most, strict=True)]))
 
 
@@ -194,14 +194,14 @@ def chrome_json(trace: Trace) -> bytes:
     return json.dumps({"traceEvents": events, "displayTimeUnit": "ms"}).encode()
 
 
-_PROCESS, _FIRST, _SEQUENCE = 1, 10, 1  # ids of the tracks, and of the one who wrote them
+_PROCESS, _FIRST, _SEQUENCE = 1, 10, 1  # ids of the tracks and of the packet sequence
 _ANNOTATIONS: Mapping[type, str] = {str: "string_value", int: "int_value", float: "double_value"}
 _MONOTONIC, _BOOTTIME = 3, 6  # Source: perfetto/protos/perfetto/common/builtin_clock.proto
 
 
 def perfetto_trace(trace: Trace) -> bytes:
-    """Return the trace as protobuf; raises ImportError without the package."""
-    # Imported here: the schema takes half a second, and is an extra.
+    """Return the trace as protobuf; raises ImportError if the package is missing."""
+    # An optional dependency, whose schema takes half a second to import.
     from perfetto.trace_builder.proto_builder import TraceProtoBuilder
 
     builder = TraceProtoBuilder()
@@ -215,7 +215,7 @@ def perfetto_trace(trace: Trace) -> bytes:
     events: list[tuple[int, int, int, Slice | float, str]] = []
     for number, each in enumerate(trace.slices):
         if each.ended > each.begun:
-            # At one time the slice that lasts longer is the outer one: it ends last, begins first.
+            # At equal times the longer slice is the outer one: it begins first and ends last.
             events.append((each.begun, 1, number, each, each.track))
             events.append((each.ended, 0, -number, each, each.track))
     events += [(at, 2, 0, value, name) for name, at, value in trace.counters]
@@ -238,7 +238,7 @@ def perfetto_trace(trace: Trace) -> bytes:
 
 
 def _begin(builder: Any, trace: Trace) -> None:
-    """Add the clock that all times are of, and the process."""
+    """Add the clock of all times, and the process."""
     clocks = builder.add_packet()
     clocks.trusted_packet_sequence_id = _SEQUENCE
     begun = min((each.begun for each in trace.slices), default=0)
@@ -246,7 +246,7 @@ def _begin(builder: Any, trace: Trace) -> None:
         clocks.clock_snapshot.clocks.add(clock_id=clock, timestamp=begun)
     clocks.clock_snapshot.primary_trace_clock = _MONOTONIC
     first = builder.add_packet()
-    first.trusted_packet_sequence_id, first.sequence_flags = _SEQUENCE, 1  # nothing before it
+    first.trusted_packet_sequence_id, first.sequence_flags = _SEQUENCE, 1  # no packets before it
     first.trace_packet_defaults.timestamp_clock_id = _MONOTONIC
     process = builder.add_packet().track_descriptor
     process.uuid, process.process.pid = _PROCESS, 1

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A delegate's nodes beside the reference kernels: runs, errors, text."""
+"""Compares each of a delegate's nodes with the reference kernels: runs, error maps, text."""

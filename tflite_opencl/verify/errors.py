@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where and by how much one tensor is wrong: its histogram, its extent, and a map of a channel."""
+"""The distribution of one tensor's errors: histogram, extent, and a map of a channel."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from tflite_opencl.oracle.difference import distances
 
 Array = NDArray[Any]
 _BINS = 9
-_FOLDED = 32  # columns of a map of what has no rows and columns of its own
-_LEAST_PIXELS = 256  # a picture's longer side
+_FOLDED = 32  # columns of a map for tensors without rows and columns
+_LEAST_PIXELS = 256  # minimum of a picture's longer side
 _SHADES = ".:-=+*#%@"  # the first: equal; plain ASCII, for any terminal
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Errors:
-    """How a tensor differs from what it should be."""
+    """The errors of a tensor."""
 
-    apart: NDArray[np.float64]  # what the device computed less that, in quanta for integers
+    apart: NDArray[np.float64]  # device minus reference, in quanta for integers
 
     @property
     def histogram(self) -> list[tuple[str, int]]:
-        """Give a label and a count for each kind of error."""
+        """Return a label and a count for each kind of error."""
         counts = Counter(self.apart.ravel().tolist())
         if len(counts) <= 2 * _BINS:
             return [(f"{value:+g}" if value else "0", counts[value]) for value in sorted(counts)]
@@ -44,16 +44,16 @@ class Errors:
 
     @property
     def extent(self) -> list[tuple[int, int, int]]:
-        """Give for each axis the first and the last wrong index, and how many are wrong."""
+        """Return for each axis the first and last wrong index, and the number of wrong ones."""
         axes = [np.unique(indices) for indices in np.nonzero(np.atleast_1d(self.apart))]
         found = [(int(of[0]), int(of[-1]), len(of)) if len(of) else (0, 0, 0) for of in axes]
         return found[: self.apart.ndim]
 
     @property
     def plane(self) -> tuple[NDArray[np.float64], str]:
-        """Give the rows and columns of the channel and picture with the most wrong elements.
+        """Return the plane, rows and columns, of the channel and picture with the most errors.
 
-        With its name, for people.
+        And its name, for people.
         """
         if self.apart.ndim >= 3:
             stack = self.apart.reshape(-1, *self.apart.shape[-3:])
@@ -67,13 +67,13 @@ class Errors:
 
 
 def errors(got: Array, expected: Array) -> Errors:
-    """Return how a tensor differs from what it should be; shapes are equal."""
+    """Return the errors of a tensor; shapes are equal."""
     apart = distances(got, expected).astype(np.float64)
     return Errors(np.where(got < expected, -apart, apart))
 
 
 def map_text(plane: NDArray[np.float64], columns: int = 64, rows: int = 32) -> str:
-    """Return a plane as lines of characters; of those that share one, the greatest counts."""
+    """Return a plane as lines of characters; each shows the largest of its elements."""
     height, width = plane.shape
     tall, wide = -(-height // rows), -(-width // columns)
     padded = np.pad(np.abs(plane), ((0, -height % tall), (0, -width % wide)))
@@ -83,7 +83,7 @@ def map_text(plane: NDArray[np.float64], columns: int = 64, rows: int = 32) -> s
 
 
 def map_image(plane: NDArray[np.float64]) -> Image.Image:
-    """Return a plane as a picture: white is equal, red too much, blue too little."""
+    """Return a plane as a picture: white is equal, red too large, blue too small."""
     shares = _shares(np.abs(plane))
     faded = np.where(shares > 0, 200 - 200 * shares, 255).astype(np.uint8)
     full = np.full_like(faded, 255)
@@ -96,7 +96,7 @@ def map_image(plane: NDArray[np.float64]) -> Image.Image:
 
 
 def _shares(sizes: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return each size's share of the greatest finite one; what is infinite has the whole."""
+    """Return each size relative to the largest finite one; infinity counts as 1."""
     finite = sizes[np.isfinite(sizes)]
     greatest = float(finite.max(initial=0.0)) or 1.0
     return np.where(np.isfinite(sizes), sizes, greatest) / greatest

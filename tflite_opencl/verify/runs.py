@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Each node on the device beside TFLite's reference kernels. It prints and formats nothing.
+"""Compares each node on the device with TFLite's reference kernels. Prints and formats nothing.
 
-Twice: on what the device computed before, which shows how errors grow, and on what the reference
-kernels computed before, which isolates each node.
+Twice: on inputs that the device computed, which shows how errors accumulate, and on inputs that
+the reference kernels computed, which isolates each node.
 """
 
 from __future__ import annotations
@@ -37,55 +37,55 @@ Values = Mapping[int, Array]  # by tensor index
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One computed tensor of a node on the device, in its worst input."""
+    """A tensor computed by a node on the device, for its worst input."""
 
     step: StepRun  # of the isolated run
     tensor: Tensor
-    with_nodes: tuple[int, ...]  # nodes that the same kernel computes
-    # On the reference's inputs; None: equal, or as near as the rounding of floats allows.
+    with_nodes: tuple[int, ...]  # nodes fused into the same kernel
+    # On the reference's inputs; None: equal, or within the rounding error of floats.
     alone: Difference | None
     after_others: Difference | None  # on the device's own inputs; None: equal
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Fault:
-    """The first tensor that is wrong, with its values."""
+    """The first wrong tensor, with its values."""
 
     check: Check
     is_alone: bool  # wrong on the reference's inputs, too
     number: int  # of the input
     got: Array
     expected: Array
-    inputs: Values  # what the node was given
+    inputs: Values  # the node's inputs
 
 
 @dataclass(frozen=True, slots=True)
 class Verification:
-    """What came of all inputs."""
+    """The results for all inputs."""
 
     device: str
     reference: str  # the kernels that it was compared with
-    reasons: str  # which nodes other kernels than the reference ones judge, and why; "": none
+    reasons: str  # nodes on other kernels than the reference ones, and why; "": none
     count: int  # inputs
     checks: Sequence[Check]  # in execution order
     verdicts: Sequence[Verdict]
-    constants: tuple[int, ...]  # nodes whose results are known before a run
+    constants: tuple[int, ...]  # nodes with constant results
     fault: Fault | None
-    whole: Sequence[Difference]  # of the model's outputs, run as label_image runs it
-    whole_is_judged: bool  # False: floats may add up to more than one node's own bound
+    whole: Sequence[Difference]  # of the model's outputs, run as in label_image
+    whole_is_judged: bool  # False: float errors may exceed the bound of a single node
 
     @property
     def is_wrong(self) -> bool:
-        """Whether the device computes something else than TFLite's kernels."""
+        """Whether the device's results differ from those of TFLite's kernels."""
         return self.fault is not None or (self.whole_is_judged and bool(self.whole))
 
 
 @dataclass(frozen=True, slots=True)
 class InputSets:
-    """What the model is given, one set after the other: many would not fit into memory at once."""
+    """The model's inputs, one set at a time: all of them might not fit into memory."""
 
     count: int
-    of: Callable[[int], Sequence[Array]]  # the number of a set, from 0 -> an array an input
+    of: Callable[[int], Sequence[Array]]  # index of a set, from 0 -> one array per input
 
 
 def verified(
@@ -98,10 +98,10 @@ def verified(
 ) -> Verification:
     """Compare every node on the device with the reference kernels, on each set of inputs.
 
-    `tolerance`: quanta that an integer may be off.
+    `tolerance`: allowed difference of integers in quanta.
 
-    Raises: CommandError: nothing runs on the device, no node has the alternative that was asked
-        for, or a run fails. DelegateError: no device.
+    Raises: CommandError: nothing runs on the device, no node has the requested alternative,
+        or a run fails. DelegateError: no device.
     """
     verifier = _Verifier(model, graph, runtime, sets, tolerance)
     device, verdicts = verifier.compare_nodes(options)
@@ -114,7 +114,7 @@ def verified(
         checks=[*verifier.checks.values()],
         verdicts=verdicts,
         constants=verifier.constants,
-        # The first node that is wrong alone; else the first that is wrong after the others.
+        # The first node wrong in isolation; else the first wrong on the device's inputs.
         fault=verifier.faults.get(True) or verifier.faults.get(False),
         whole=[each for each in whole if each is not None and each.most > tolerance],
         whole_is_judged=not verifier.has_floats,
@@ -122,11 +122,11 @@ def verified(
 
 
 class _Verifier:
-    """A model on TFLite's own kernels, and beside it the device.
+    """A model on TFLite's own kernels and on the device.
 
     Attributes:
-        name, reasons: of the judge, for people. checks: of each tensor by its index, in its worst
-        input. faults: the first by whether it is wrong alone. constants: as Verification's.
+        name, reasons: of the reference, for people. checks: by tensor index, for the worst input.
+        faults: the first by whether it is wrong in isolation. constants: as in Verification.
     """
 
     def __init__(
@@ -142,14 +142,14 @@ class _Verifier:
         floats = ("float16", "float32")
         self.has_floats = any(t.dtype in floats and t.data is None for t in computed)
         self.name = self.reasons = ""
-        self._made: Any = None  # what judges
+        self._made: Any = None  # the reference's interpreter
         with self._judging():
-            # What the CPU runs beside the device, so that it can be judged.
+            # The kernels that the CPU runs besides the device, so that results are comparable.
             self._cpu = cpu_kernels_beside(runtime, graph, model)
 
     @contextlib.contextmanager
     def _judging(self) -> Iterator[None]:
-        """Turn the error of a model that nothing judges into a CommandError."""
+        """Turn the error of a model without a reference into a CommandError."""
         try:
             yield
         except NoOracle as error:
@@ -157,7 +157,7 @@ class _Verifier:
 
     @contextlib.contextmanager
     def _judge(self, verdicts: Sequence[Verdict]) -> Iterator[None]:
-        """Open what judges the nodes that are taken; variables begin in it."""
+        """Open the reference for the delegated nodes, with initial variables."""
         left = [verdict.node for verdict in verdicts if not verdict.is_taken]
         given = self._runtime, self._graph, self._model
         with self._judging():
@@ -167,19 +167,19 @@ class _Verifier:
             self.name, self.reasons = self._made.short_name, self._made.reasons
 
     def _values(self, inputs: Sequence[Array]) -> Values:
-        """Run once; return every tensor that numpy can hold, variables as the run found them."""
+        """Run once; return every tensor that numpy can hold, with variables as before the run."""
         found = self._now(tensor for tensor in self._graph.tensors if tensor.is_variable)
         with failures():
             run_once(self._made, inputs)
         return self._now(self._tensors) | found
 
     def _now(self, tensors: Iterable[Tensor]) -> dict[int, Array]:
-        """Return what TFLite tells of tensors: a state or a list has no memory."""
+        """Return the tensors that TFLite exposes: variables and lists have no data."""
         found: dict[int, Array] = self._made.tensors([tensor.index for tensor in tensors])
         return found
 
     def compare_nodes(self, options: Options) -> tuple[str, Sequence[Verdict]]:
-        """Compare node by node; return the device, and which nodes it takes."""
+        """Compare node by node; return the device, and its verdicts on the nodes."""
         opened = delegated(self._model, self._graph, options, self._runtime, self._cpu)
         with opened as (interpreter, delegate), bars.parts() as tell:
             verdicts, count = tuple(delegate.verdicts), self._sets.count
@@ -205,7 +205,7 @@ class _Verifier:
             return delegate.device_name, verdicts
 
     def compare_outputs(self, options: Options) -> list[Difference | None]:
-        """Return how the model's outputs differ where it runs as label_image runs it."""
+        """Return the differences of the model's outputs, run as in label_image."""
         found = []
         opened = delegated(self._model, self._graph, options, self._runtime, self._cpu)
         with (
@@ -232,8 +232,8 @@ class _Verifier:
         steps: Sequence[StepRun],
         after: Sequence[StepRun],
     ) -> None:
-        """Compare one input's run; `steps`: each alone; both lists are of the same program."""
-        # A node that is resized has other shapes than in the file.
+        """Compare one input's run; `steps`: isolated; both lists are of the same program."""
+        # After a resize, a node's shapes differ from the file's.
         shaped = {
             tensor: dataclasses.replace(tensor, shape=values[tensor.index].shape)
             for tensor in self._graph.tensors
@@ -251,7 +251,7 @@ class _Verifier:
             given = {i: values[i] for i in step.inputs if i in values}
             for tensor in nodes[-1].outputs:
                 index = tensor.index
-                # TFLite has no memory for what a loop hands through in vain.
+                # TFLite allocates nothing for values that a loop passes through unused.
                 if index not in step.values or (index not in values and tensor not in needed):
                     continue
                 if index not in values:
@@ -273,7 +273,7 @@ class _Verifier:
                     self._keep(Fault(check, False, number, after_got, expected, given))
 
     def _keep(self, fault: Fault) -> None:
-        """Keep it if it is the first of its kind: the others' values are not needed."""
+        """Keep only the first fault of its kind: the values of others are not needed."""
         known, place = self.faults.get(fault.is_alone), [*self.checks].index
         if known is None or place(fault.check.tensor.index) < place(known.check.tensor.index):
             self.faults[fault.is_alone] = fault
@@ -281,7 +281,7 @@ class _Verifier:
     def _bound(
         self, nodes: Sequence[Node], result: Tensor, values: Values
     ) -> NDArray[np.float64] | None:
-        """Return how far floats may be off: rounding in another order, of these nodes alone."""
+        """Return the error bound of floats: another rounding order, in these nodes only."""
         own = {tensor for node in nodes for tensor in node.outputs}
         read = dict.fromkeys(t for node in nodes for t in node.inputs if t and t.data is None)
         given = [t for t in read if t not in own]
@@ -293,7 +293,7 @@ class _Verifier:
 def _difference(
     got: Array, expected: Array, bound: NDArray[np.float64] | None, tolerance: int, where: str
 ) -> Difference | None:
-    """Compare as `compare` does. Raises: CommandError: it is another tensor."""
+    """Compare as `compare` does. Raises: CommandError: the tensors do not match."""
     try:
         return compare(got, expected, bound, tolerance, where)
     except ValueError as error:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`tflite-opencl verify`: every node on the device beside TFLite's reference kernels."""
+"""`tflite-opencl verify`: compares every node on the device with TFLite's reference kernels."""
 
 from __future__ import annotations
 
@@ -77,10 +77,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> str:
-    """Return what to print.
+    """Return the text to print.
 
     Raises: CommandError: the model, the picture, the device or the alternative cannot be used,
-        nothing runs on the device, or a node differs, of which the text is the answer.
+        nothing runs on the device, or a node differs, in which case the text is the result.
     """
     require_writable(options.heatmap)
     model = model_of(options)
@@ -116,12 +116,12 @@ def _cut(
     runtime: Runtime,
     folder: Path,
 ) -> str:
-    """Write the wrong node and what shows its fault; return a line that says so."""
+    """Write the wrong node and a reproducer; return a line that says so."""
     step, nodes = fault.check.step, [fault.check.step.node, *fault.check.with_nodes]
     name, why = part_name(min(nodes), max(nodes)), f"{step.op}, alternative {step.alternative}"
     try:
         part = cut(infer(graph), min(nodes), max(nodes))
-        # One that is wrong after others alone gets what these computed.
+        # A node wrong only on the device's inputs gets these.
         own: dict[int | None, Array] = dict(fault.inputs.items())
         inputs = [own[t.origin] if t.origin in own else values(t) for t in part.inputs]
     except Uncut as error:
@@ -135,7 +135,7 @@ def _cut(
 
 
 def _drawn(found: Verification, path: str) -> str:
-    """Draw the first fault's map; return a line that says so."""
+    """Draw the map of the first fault; return a line that says so."""
     if found.fault is None:
         return f"{path} is not written: no node is wrong"
     plane, name = errors(found.fault.got, found.fault.expected).plane

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A verification for people, and as JSON."""
+"""Formats a verification as text and as JSON."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _HEADINGS = (
 
 
 def text_of(found: Verification, width: int) -> str:
-    """Return the verdict, what differs, and what was not compared."""
+    """Return the verdict, the differences, and what was not compared."""
     differing = [check for check in found.checks if check.alone or check.after_others]
     parts = (
         _head(found),
@@ -100,7 +100,7 @@ def _launch_text(launch: LaunchSize) -> str:
 
 
 def _elements(fault: Fault, found: Errors) -> list[str]:
-    """Return the first elements of the tensor, and the first that differ, a line each."""
+    """Return the first elements of the tensor, and the first wrong ones, one per line."""
     got, expected = np.atleast_1d(fault.got), np.atleast_1d(fault.expected)
     places = [*map(tuple, np.argwhere(np.atleast_1d(found.apart) != 0)[:_FIRST].tolist())]
     firsts = (", ".join(f"{value:g}" for value in of.ravel()[:_FIRST]) for of in (got, expected))

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The shapes that TFLite gives the outputs of a node, by op: what its Prepare functions compute.
+"""Shape rules by op: the output shapes that TFLite's Prepare functions compute.
 
-Older converters record no shape for what lies between the operators, and a resized input makes the
-recorded ones wrong. TFLite itself infers them, but only after it asked which nodes are taken.
+Older converters record no shapes of intermediate tensors, and a resized input invalidates the
+recorded ones. TFLite infers them itself, but only after it has asked which nodes are taken.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ __all__ = [
 
 
 def output_shapes(node: Node) -> tuple[Shape, ...] | None:
-    """Return the shape of each output, from the inputs' shapes and the constants among them.
+    """Return the shape of each output, from the inputs' shapes and constants.
 
-    None: there is no rule for the op, a value that decides is not known, or TFLite refuses the
+    None: there is no rule for the op, a required value is unknown, or TFLite rejects the
     node.
     """
     rule = (CUSTOM_RULES if node.is_custom else RULES).get(node.op)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Shapes of ops that keep, join, part, repeat, reduce or turn the dimensions of their inputs.
+"""Shapes of ops that keep, join, split, repeat, reduce or permute dimensions.
 
 Source: tflite/kernels/activations.cc, elementwise.cc, add.cc, comparisons.cc, select.cc,
 concatenation.cc, pack.cc, unpack.cc, split.cc, split_v.cc, pad.cc, mirror_pad.cc, tile.cc,
@@ -58,7 +58,7 @@ def _select(node: Node) -> Shape:
         result = broadcast(*shapes)
     elif chosen != other or condition not in (chosen, (), chosen[:1]):
         raise ValueError("SELECT does not broadcast")
-    # ai-edge-litert leaves an output as it is that is recorded as a scalar and gets one element.
+    # ai-edge-litert does not resize an output recorded as a scalar if it gets one element.
     if node.outputs[0].shape == () and math.prod(result) == 1:
         raise ValueError("TFLite's runtimes differ")
     return result
@@ -139,7 +139,7 @@ def _pad(node: Node) -> list[int]:
 def _stablehlo_pad(node: Node) -> list[int]:
     names = ("edge_padding_low", "edge_padding_high", "interior_padding")
     rows = zip(shape(node), *(node.options[name] for name in names), strict=True)
-    # Between the elements of an empty dimension there is nothing.
+    # An empty dimension has no interior padding.
     sizes = [low + size + max(size - 1, 0) * gap + high for size, low, high, gap in rows]
     return sizes if min(sizes) > 0 else [0] * len(sizes)
 
@@ -197,7 +197,7 @@ def _range(node: Node) -> Shape:
         start, limit, delta = (_float(node, position) for position in range(3))
         if (start > limit and delta > 0) or (start < limit and delta < 0):
             raise ValueError("no way to the limit")
-        # In floats, as TFLite's are.
+        # In float32, as in TFLite.
         steps = (np.float32(limit) - np.float32(start)) / np.float32(delta)
         return (int(np.ceil(np.abs(steps))),)
     first, last, step = (integer(node, position) for position in range(3))
@@ -224,7 +224,7 @@ def _reshape(node: Node) -> list[int]:
     sizes, given = _wanted(node), shape(node)
     if sizes.count(-1) == 1:
         rest = [size for size in sizes if size != -1]
-        # Sizes of 0 on both sides say nothing of the others.
+        # Zero sizes on both sides determine nothing about the others.
         is_empty = 0 in given and 0 in rest
         whole, part = (
             math.prod(filter(None, each) if is_empty else each) for each in (given, rest)
@@ -239,11 +239,11 @@ def _wanted(node: Node) -> list[int]:
     given = node.inputs[1] if len(node.inputs) == 2 else None
     if given is not None and given.data is None:
         raise ValueError("a computed shape")
-    # TFLite takes the option where the input is no vector of int32.
+    # TFLite uses the option if the input is not a vector of int32.
     if given is not None and given.dtype == "int32" and len(given.shape) == 1:
         return integers(node, 1)
     sizes = list(node.options["new_shape"])
-    return [] if sizes == [0] else sizes  # how old converters write a scalar
+    return [] if sizes == [0] else sizes  # old converters' scalar
 
 
 @output("SQUEEZE")
@@ -267,7 +267,7 @@ def _transpose(node: Node) -> list[int]:
 @output("MEAN REDUCE_ALL REDUCE_ANY REDUCE_MAX REDUCE_MIN REDUCE_PROD SUM")
 def _reduce(node: Node) -> list[int]:
     sizes = shape(node)
-    # Of a scalar TFLite ignores the axes.
+    # For a scalar TFLite ignores the axes.
     axes = {axis_of(axis, len(sizes)) for axis in integers(node, 1)} if sizes else set()
     if node.options.get("keep_dims"):
         return [1 if axis in axes else size for axis, size in enumerate(sizes)]

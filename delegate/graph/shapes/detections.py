@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Shapes of ops that choose boxes: as many as are asked for, however many there are.
+"""Shapes of ops that select boxes: as many as requested, however many there are.
 
 Source: tflite/kernels/non_max_suppression.cc, detection_postprocess.cc
 """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Shapes of recurrent ops' own outputs; what variable tensors become has their shapes.
+"""Shapes of recurrent ops' own outputs; new versions of variable tensors keep their shapes.
 
 Source: tflite/kernels/svdf.cc, lstm.cc, basic_rnn.cc, {uni,bi}directional_sequence_{lstm,rnn}.cc
 """
@@ -25,7 +25,7 @@ def _lstm(node: Node) -> list[Shape]:
     if node.options.get("kernel_type") == "BASIC":
         (rows, depth), (_, cells) = shape(node), shape(node, 1)
         return [(rows, width) for width in (cells, cells, depth + cells, 4 * cells)]
-    _, width = shape(node, 6)  # of the forget gate's recurrent weights, which all have
+    _, width = shape(node, 6)  # of the forget gate's recurrent weights, which are mandatory
     return [(*shape(node)[:-1], width)]
 
 
@@ -37,7 +37,7 @@ def _rnn(node: Node) -> Shape:
 
 @outputs("BIDIRECTIONAL_SEQUENCE_LSTM BIDIRECTIONAL_SEQUENCE_RNN")
 def _both(node: Node) -> list[Shape]:
-    # Of an LSTM the width is that of recurrent weights, of an RNN there are as many units.
+    # The width is that of an LSTM's recurrent weights, or an RNN's number of units.
     places, at = ((6, 23), 1) if node.op == "BIDIRECTIONAL_SEQUENCE_LSTM" else ((1, 5), 0)
     widths = [shape(node, place)[at] for place in places]
     whole = shape(node)[:-1]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the rules of all ops are made of: a node's shapes and its constants."""
+"""Helpers for shape rules: registration, and access to a node's shapes and constants."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import numpy as np
 from delegate.graph.ir import Node
 
 Shape = tuple[int, ...]
-# Returns the outputs' shapes. Raises ValueError or what a missing option or input raises: the
-# shapes are not known.
+# Returns the outputs' shapes. Raises ValueError, or whatever a missing option or input raises, if
+# they are unknown.
 Rule = Callable[[Node], Iterable[Sequence[int]]]
 OneShape = Callable[[Node], Sequence[int]]
 RULES: dict[str, Rule] = {}  # by op
@@ -19,7 +19,7 @@ CUSTOM_RULES: dict[str, Rule] = {}  # of custom ops
 
 
 def outputs(ops: str, is_custom: bool = False) -> Callable[[Rule], Rule]:
-    """Make a function the rule of these ops, which spaces part."""
+    """Register a function as the rule of these ops, separated by spaces."""
 
     def register(rule: Rule) -> Rule:
         rules = CUSTOM_RULES if is_custom else RULES
@@ -30,7 +30,7 @@ def outputs(ops: str, is_custom: bool = False) -> Callable[[Rule], Rule]:
 
 
 def output(ops: str) -> Callable[[OneShape], OneShape]:
-    """Make a function the rule of these ops, which have one output."""
+    """Register a function as the rule of these ops with one output."""
 
     def register(rule: OneShape) -> OneShape:
         outputs(ops)(lambda node: [rule(node)])
@@ -43,7 +43,7 @@ def shape(node: Node, position: int = 0) -> Shape:
     """Return the shape of an input.
 
     Raises:
-        ValueError: the input is left out.
+        ValueError: the input is omitted.
     """
     tensor = node.inputs[position]
     if tensor is None:
@@ -52,10 +52,10 @@ def shape(node: Node, position: int = 0) -> Shape:
 
 
 def integers(node: Node, position: int) -> list[int]:
-    """Return the values of an input of sizes, axes or places, one after the other.
+    """Return the values of an input of sizes, axes or positions, flattened.
 
     Raises:
-        ValueError: they are computed, or no integers.
+        ValueError: they are computed, or not integers.
     """
     tensor = node.inputs[position]
     if tensor is None or tensor.data is None or tensor.dtype not in ("int32", "int64"):
@@ -64,7 +64,7 @@ def integers(node: Node, position: int) -> list[int]:
 
 
 def integer(node: Node, position: int) -> int:
-    """Return the value of an input of one integer.
+    """Return the value of a scalar integer input.
 
     Raises:
         ValueError: it is computed, or there are several.
@@ -74,7 +74,7 @@ def integer(node: Node, position: int) -> int:
 
 
 def axis_of(axis: int, rank: int) -> int:
-    """Return an axis that may count from the end.
+    """Return a non-negative axis; negative ones count from the end.
 
     Raises:
         ValueError: there is no such axis.
@@ -85,13 +85,13 @@ def axis_of(axis: int, rank: int) -> int:
 
 
 def pairs(node: Node, position: int) -> list[tuple[int, int]]:
-    """Return the values of an input of pairs: what comes before and behind each dimension."""
+    """Return the values of an input of pairs: padding before and after each dimension."""
     values = integers(node, position)
     return list(zip(values[::2], values[1::2], strict=True))
 
 
 def replaced(sizes: Shape, axis: int, *new: int) -> Shape:
-    """Return a shape with other sizes, or none, in the place of one dimension's."""
+    """Return a shape with one dimension replaced by others, or removed."""
     return (*sizes[:axis], *new, *sizes[axis + 1 :])
 
 

@@ -26,9 +26,9 @@ def _slice(node: Node) -> list[int]:
 
 
 class AxisSlice(NamedTuple):
-    """What STRIDED_SLICE takes of a dimension of the input, or a new dimension of size 1."""
+    """The part of an input dimension that STRIDED_SLICE takes, or a new dimension of size 1."""
 
-    taken: range  # of the dimension's places
+    taken: range  # positions in the dimension
     is_dropped: bool = False  # the result lacks the dimension
     is_new: bool = False
 
@@ -51,12 +51,12 @@ def strided_parts(
 ) -> list[AxisSlice]:
     """Return the parts of each dimension, new ones included, in the result's order.
 
-    An entry is a begin, an end and a stride, by position; a bit of each mask is of an entry.
-    `is_offset`: ends count from the begins. As in TFLite, an ellipsis stands for at least one
-    dimension. Where none is left for it, it pushes later entries off the end.
+    An entry is a begin, an end and a stride, by position, with a bit in each mask.
+    `is_offset`: ends are relative to begins. As in TFLite, an ellipsis covers at least one
+    dimension. If none is left for it, it pushes later entries off the end.
 
     Raises:
-        ValueError: too many entries, or one that takes what is not there; the text says which.
+        ValueError: too many entries, or one out of range; the text says which.
     """
     count, rank = len(begins), len(sizes)
 
@@ -70,7 +70,7 @@ def strided_parts(
     too_many = f"{count} entries for {'x'.join(map(str, sizes)) or 'scalar'}: too many"
     if count > rank + added and not ellipses:
         raise ValueError(too_many)
-    order: list[int | None] = []  # the entry of each dimension; None takes it as a whole
+    order: list[int | None] = []  # the entry of each dimension; None takes it whole
     for entry in range(count):
         order += [None] * max(1, rank + added - count + 1) if entry in ellipses else [entry]
     left = list(sizes)
@@ -104,7 +104,7 @@ def strided_parts(
 
 
 def _place(size: int, begin: int | None, given: int, stride: int) -> range:
-    """Return the one place that an entry takes whose dimension is dropped."""
+    """Return the single position of an entry whose dimension is dropped."""
     place = 0 if begin is None else begin + size if begin < 0 else begin
     if not 0 <= place < size or stride < 0:
         raise ValueError(f"element {given} by {stride} of {size}: none is there")
@@ -145,7 +145,7 @@ def _stablehlo_gather(node: Node) -> list[int]:
     places = iter([*shape(node, 1)[:vectors], *shape(node, 1)[vectors + 1 :]])
     rank = len(slices) - len(dropped) + len(shape(node, 1)) - 1
     found = [next(sizes if axis in offsets else places, None) for axis in range(rank)]
-    # TFLite gives as many dimensions as are recorded.
+    # TFLite uses the recorded number of dimensions.
     if None in found or len(node.outputs[0].shape) != rank:
         raise ValueError("dimensions that do not fit")
     return [size for size in found if size is not None]

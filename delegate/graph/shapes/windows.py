@@ -25,7 +25,7 @@ from delegate.graph.shapes.rule import Shape, broadcast, integers, output, outpu
 
 
 def _out_size(node: Node, size: int, window: int, axis: str) -> int:
-    """Return how many places a window has along an axis, "d", "h" or "w"."""
+    """Return the number of window positions along an axis, "d", "h" or "w"."""
     stride = node.options[f"stride_{axis}"]
     dilation = node.options.get(f"dilation_{axis}_factor", 1)
     reach = (window - 1) * dilation + 1
@@ -39,7 +39,7 @@ def _out_size(node: Node, size: int, window: int, axis: str) -> int:
 
 
 def _slid(node: Node, rows: int, columns: int, channels: int) -> Shape:
-    """Return the shape that a window of this size gives, as it slides over the first input."""
+    """Return the output shape of a window of this size that slides over the first input."""
     batch, height, width, _ = shape(node)
     sizes = _out_size(node, height, rows, "h"), _out_size(node, width, columns, "w")
     return (batch, *sizes, channels)

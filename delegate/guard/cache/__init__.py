@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The user's cache folder: what can be made or fetched again, up to a limit."""
+"""The user's cache folder: reproducible files, up to a size limit."""
 
 from delegate.guard.cache.digests import MappedFile, keep_digests, mapped, sha256_of
 from delegate.guard.cache.files import (

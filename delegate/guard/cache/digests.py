@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files in memory, and the SHA-256 of files and of their parts, remembered by what stat says.
+"""Mapped files, and cached SHA-256 digests of files and their parts, keyed by stat.
 
-A start would else read and hash all weights of a model again, to find that nothing changed.
+Otherwise each start would read and hash all weights of a model to find that nothing changed.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from numpy.typing import NDArray
 from delegate.guard.cache.files import load, opened, read, store
 
 _PART_BYTES = 1 << 20
-_SETTLED_SECONDS = 2  # two changes within a tick of a file system's clock look like one
+_SETTLED_SECONDS = 2  # changes within one tick of a file system's clock are indistinguishable
 
 
 _all: weakref.WeakSet[FileDigests] = weakref.WeakSet()
 
 
 class FileDigests:
-    """Those of an open file: one that is written to, or replaced, has others."""
+    """Digests of parts of an open file, valid until it is written to or replaced."""
 
     def __init__(self, status: os.stat_result) -> None:
         """`status`: the file's, taken before it was read."""
@@ -41,7 +41,7 @@ class FileDigests:
         _all.add(self)
 
     def of(self, begin: int, size_bytes: int, compute: Callable[[], str]) -> str:
-        """Return the digest of so many bytes of the file, by `compute` if it is not known."""
+        """Return the digest of a range of the file; `compute` is called if it is not cached."""
         if self._known is None:
             self._known = self._loaded()
         part = f"{begin}+{size_bytes}"
@@ -50,7 +50,7 @@ class FileDigests:
         return self._known[part]
 
     def save(self) -> None:
-        """Keep what was computed, unless the file may change again unseen."""
+        """Save computed digests, unless the file may still change undetected."""
         if self._is_new and self._is_settled:
             store(self._name, json.dumps(self._known).encode())
         self._is_new = False
@@ -65,7 +65,7 @@ class FileDigests:
 
 
 class MappedFile(mmap.mmap):
-    """A file in memory, which nobody writes to there.
+    """A read-only mapped file.
 
     Attributes:
         digests: of its parts.
@@ -82,12 +82,12 @@ class MappedFile(mmap.mmap):
         return mapped
 
     def offset_of(self, values: NDArray[np.uint8]) -> int:
-        """Return at which byte of the file an array of it begins."""
+        """Return the offset in the file at which an array of it begins."""
         own = np.frombuffer(self, np.uint8)
         return int(values.ctypes.data) - int(own.ctypes.data)
 
     def drop_pages(self, begin: int, size_bytes: int) -> None:
-        """Keep no page of these bytes in this process; who reads them again gets them again."""
+        """Drop the resident pages of a range; a later access faults them in again."""
         first, behind = -(-begin // mmap.PAGESIZE), (begin + size_bytes) // mmap.PAGESIZE
         if behind > first and hasattr(self, "madvise"):
             where = first * mmap.PAGESIZE, (behind - first) * mmap.PAGESIZE
@@ -95,7 +95,7 @@ class MappedFile(mmap.mmap):
 
 
 def mapped(name: str) -> MappedFile | None:
-    """Return a file of the cache as memory; None: there is none, it is empty, or it is not ours."""
+    """Map a file of the cache; None: it is missing, empty, or not owned by this user."""
 
     def map_whole(file: FileIO, size_bytes: int) -> MappedFile | None:
         return MappedFile.of(file.fileno()) if size_bytes else None
@@ -104,16 +104,16 @@ def mapped(name: str) -> MappedFile | None:
 
 
 def keep_digests() -> None:
-    """Let the next start know the digests that were computed."""
+    """Save the computed digests for later starts."""
     for each in [*_all]:
         each.save()
 
 
 def sha256_of(name: str) -> str | None:
-    """Return the checksum of a file of the cache; None: there is none, or it cannot be read.
+    """Return the checksum of a file of the cache; None: it is missing or unreadable.
 
-    For whoever knows what it must be: the owner is not asked. `name`: or the absolute path of any
-    file.
+    For callers that know the expected one: ownership is not checked. `name`: may also be an
+    absolute path to any file.
     """
     found = hashlib.sha256()
     try:

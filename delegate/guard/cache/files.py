@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files of the cache folder: they can be lost, and are read and written whole.
+"""Files of the cache folder: optional, and read and written atomically.
 
-A folder that cannot be written costs time, never the result.
+An unwritable folder costs time, but never changes results.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ from delegate.guard.cache.folder import (
 
 _Found = TypeVar("_Found")
 _DIGEST_BYTES = 32
-_USED_SECONDS = 3600  # that the time of last use may be late, as each change of it is written
+_USED_SECONDS = 3600  # granularity of the time of last use, to limit writes
 
 
 def write_cached(name: str, content: bytes | memoryview) -> Path:
-    """Write a file of the cache, so that a reader sees the old file or the new one, never a part.
+    """Write a file of the cache atomically.
 
     Raises:
-        CacheError: the folder is read-only, the disk is full, others may write to it, or the like.
+        CacheError: the folder is read-only, the disk is full, others may write to it, etc.
     """
     path = make_folder(Path(name).parent) / Path(name).name
     if limit.kind_of(name) is not None:
-        leases.use(name)  # before it is there: a child writes it for its parent
+        leases.use(name)  # before the file exists: a child writes it for its parent
     try:
         replace_file(path, content)
     except OSError as error:
@@ -52,10 +52,10 @@ def write_cached(name: str, content: bytes | memoryview) -> Path:
 
 
 def replace_file(path: Path, content: bytes | memoryview) -> None:
-    """Put a file of this user alone in the place of whatever is there, a link or a pipe included.
+    """Write a private file in place of whatever is there, including a link or a pipe.
 
     Raises:
-        OSError: it cannot be written, or a folder with files is in its place.
+        OSError: it cannot be written, or a non-empty folder is in its place.
     """
     handle, part = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     try:
@@ -71,7 +71,7 @@ def replace_file(path: Path, content: bytes | memoryview) -> None:
 
 
 def open_part(name: str, is_rest: bool) -> BinaryIO:
-    """Open what a download is written to piece by piece; `is_rest`: behind what is there.
+    """Open a partial download for writing; `is_rest`: append to what is there.
 
     Raises:
         CacheError: as `write_cached`.
@@ -88,9 +88,9 @@ def open_part(name: str, is_rest: bool) -> BinaryIO:
 
 
 def load(name: str, is_use: bool = True) -> bytes | None:
-    """Return what `store` put under this name; None if it is not there, damaged or not ours.
+    """Return the bytes stored under a name; None if missing, damaged or not owned by this user.
 
-    `is_use`: it counts as used; whoever only lists what there is does not use it.
+    `is_use`: update the time of last use; not for merely listing entries.
     """
     content = read(name, lambda file, _: file.read(), is_use)
     if content is None:
@@ -100,7 +100,7 @@ def load(name: str, is_use: bool = True) -> bytes | None:
 
 
 def read(name: str, use: Callable[[FileIO, int], _Found], is_use: bool = True) -> _Found | None:
-    """Return what `use` makes of a file of the cache and its size; None: none, or not ours."""
+    """Return `use(file, size)` for a file of the cache; None: missing or not owned by this user."""
     try:
         path = check_folders(name)
         with opened(name, is_use) as (file, status):
@@ -115,12 +115,12 @@ def read(name: str, use: Callable[[FileIO, int], _Found], is_use: bool = True) -
 
 @contextlib.contextmanager
 def opened(name: str, is_use: bool = True) -> Iterator[tuple[FileIO, os.stat_result]]:
-    """Give a file of the cache to read, and what stat says of it; note its use.
+    """Open a file of the cache; yield it with its stat, and update its time of last use.
 
     Raises: OSError: it cannot be opened, or is no file.
     """
     path = os.path.join(cache_folder(), name)
-    # Opening a pipe would else wait for whoever writes.
+    # Opening a pipe would otherwise block until there is a writer.
     handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     status = os.fstat(handle)
     if not stat.S_ISREG(status.st_mode):
@@ -130,16 +130,16 @@ def opened(name: str, is_use: bool = True) -> Iterator[tuple[FileIO, os.stat_res
         if is_use and limit.kind_of(name) is not None:
             leases.use(name)
             if not 0 <= time.time() - status.st_mtime < _USED_SECONDS:
-                with contextlib.suppress(OSError):  # a folder that cannot be written
+                with contextlib.suppress(OSError):  # a read-only folder
                     os.utime(handle)
         yield file, status
 
 
 def store(name: str, payload: bytes) -> bool:
-    """Keep bytes under a name with their checksum; False, and one warning, where that fails.
+    """Store bytes under a name with their checksum; on failure return False, and warn once.
 
-    `name` holds a digest of all that the bytes were made for. The checksum covers the name, so that
-    an entry under another's name is not loaded.
+    `name` contains a digest of everything the bytes depend on. The checksum covers the name, so
+    that a renamed entry is not loaded.
     """
     try:
         write_cached(name, _digest(name, payload) + payload)

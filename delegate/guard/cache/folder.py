@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where the cache folder is, who may have written to it, and how processes wait for each other.
+"""Location and ownership of the cache folder, and locks between processes.
 
-What drivers run is kept there, so only what this user alone can have written is used.
+Drivers execute what is stored there, so only files that no other user can have written are used.
 """
 
 from __future__ import annotations
@@ -22,29 +22,29 @@ from platformdirs import user_cache_path
 from delegate.errors import CacheError
 
 ENVIRONMENT_VARIABLE = "TFLITE_OPENCL_CACHE"
-LOCK_SECONDS = 5.0  # to wait for other processes: a stopped one would hold them all
+LOCK_SECONDS = 5.0  # to wait for other processes: a stopped one would block them all
 _NO_HOME = Path("/dev/null/no-home")
 _log = logging.getLogger("delegate")
 _warned: set[str] = set()  # cache folders
 
 
 def cache_folder() -> Path:
-    """Return the folder for what can be made or fetched again; it need not exist yet."""
+    """Return the cache folder; it need not exist yet."""
     chosen, home = os.environ.get(ENVIRONMENT_VARIABLE), os.environ.get("HOME")
     if chosen or home:
         return _folder(chosen, home, os.environ.get("XDG_CACHE_HOME"))
     return user_folder("tflite-opencl")
 
 
-@lru_cache(maxsize=8)  # each file that is read asks for it
+@lru_cache(maxsize=8)  # called for each file that is read
 def _folder(chosen: str | None, *_: str | None) -> Path:
     return Path(chosen) if chosen else user_folder("tflite-opencl")
 
 
 def user_folder(name: str) -> Path:
-    """Return the folder of a program in the user's folder for caches; it need not exist yet.
+    """Return a program's folder in the user's cache folder; it need not exist yet.
 
-    A user without HOME and without an entry of passwd(5) gets a folder that nobody can make.
+    A user without HOME and without an entry of passwd(5) gets a folder that cannot be created.
     """
     try:
         folder = user_cache_path(name, appauthor=False)
@@ -54,10 +54,10 @@ def user_folder(name: str) -> Path:
 
 
 def make_folder(name: str | PurePath) -> Path:
-    """Make a folder in the cache folder, for this user alone, and return it.
+    """Create a private folder in the cache folder, and return it.
 
     Raises:
-        CacheError: it cannot be made, it cannot be written, or others may write to it.
+        CacheError: it cannot be created or written, or others may write to it.
     """
     top = os.fspath(cache_folder())
     path = os.path.join(top, name)
@@ -81,10 +81,10 @@ def make_folder(name: str | PurePath) -> Path:
 
 
 def check_folders(name: str) -> str:
-    """Return the path of an entry in the cache folder, if no other user can have put it there.
+    """Return the path of an entry in the cache folder, if no other user can have created it.
 
     Raises:
-        OSError: its folder is not there, or cannot be read. CacheError: others may write to it.
+        OSError: its folder is missing or unreadable. CacheError: others may write to it.
     """
     top = os.fspath(cache_folder())
     for folder in _on_the_way(top, os.path.dirname(name)):
@@ -93,7 +93,7 @@ def check_folders(name: str) -> str:
 
 
 def check_owner(path: str, status: os.stat_result) -> None:
-    """Return if only this user can have written a file or folder, else raise CacheError."""
+    """Raise CacheError unless only this user can have written a file or folder."""
     if status.st_uid != os.geteuid():
         why = "it belongs to another user"
     elif status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
@@ -104,7 +104,7 @@ def check_owner(path: str, status: os.stat_result) -> None:
 
 
 def cannot_write(path: str | Path, error: OSError) -> CacheError:
-    """Return an error of the file system as one of the cache."""
+    """Return the CacheError for a file system error."""
     return CacheError(
         f"cannot write {path}: {error.strerror or error} "
         f"({ENVIRONMENT_VARIABLE} can name another folder)"
@@ -112,7 +112,7 @@ def cannot_write(path: str | Path, error: OSError) -> CacheError:
 
 
 def warn_once(error: CacheError) -> None:
-    """Warn once for each cache folder that it cannot be used."""
+    """Warn once for each unusable cache folder."""
     folder = str(cache_folder())
     if folder not in _warned:
         _warned.add(folder)
@@ -121,14 +121,14 @@ def warn_once(error: CacheError) -> None:
 
 @contextlib.contextmanager
 def locked(name: str, seconds: float = LOCK_SECONDS) -> Iterator[int | None]:
-    """Keep other processes out of a folder of the cache; give the lock's file, opened.
+    """Lock a folder of the cache against other processes; yield the open lock file.
 
-    After so many seconds, and where no lock can be had (NFS without locks, a folder that cannot be
-    written), it goes on with None: files are replaced whole, so that little is lost.
+    On timeout, or where locking is impossible (NFS without locks, a read-only folder), it yields
+    None and continues: files are replaced atomically, so little is lost.
     """
     with contextlib.ExitStack() as stack:
         lock = None
-        with contextlib.suppress(CacheError, OSError):  # whoever writes next reports that
+        with contextlib.suppress(CacheError, OSError):  # reported by the next write
             path = make_folder(name) / ".lock"
             mode = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
             handle = os.open(path, mode, 0o600)
@@ -144,7 +144,7 @@ def locked(name: str, seconds: float = LOCK_SECONDS) -> Iterator[int | None]:
 
 
 def _on_the_way(top: str, name: str | PurePath) -> list[str]:
-    """Return the cache folder and those in it on the way to a folder, itself last."""
+    """Return the cache folder and its subfolders down to a folder, which comes last."""
     found = [top]
     for part in os.fspath(name).split("/"):
         if part not in ("", "."):

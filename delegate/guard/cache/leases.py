@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What running processes use of the cache, so that another process does not remove it.
+"""Cache entries in use by running processes, protected from removal by others.
 
-Each process has a file of its own that lists the entries it uses, and holds a lock on that file
-until it ends, however it ends. Forked processes share it.
+Each process has its own file that lists the entries it uses, and holds a lock on the file until it
+exits, in whatever way. Forked processes share it.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from delegate.errors import CacheError
 from delegate.guard.cache.folder import cache_folder, locked, make_folder
 
 FOLDER = "leases"
-_YOUNG_SECONDS = 60  # a lease that may not be locked yet
-_UNLOCKABLE_SECONDS = 24 * 3600  # a lease where the file system knows no locks
+_YOUNG_SECONDS = 60  # a new lease may not be locked yet
+_UNLOCKABLE_SECONDS = 24 * 3600  # lifetime of a lease on a file system without locks
 
 
 class _UsageList:
-    """This process's list of what it uses of one cache folder."""
+    """This process's list of entries it uses in one cache folder."""
 
     def __init__(self, folder: str) -> None:
         self.folder = folder
@@ -31,7 +31,7 @@ class _UsageList:
         self.process = os.getpid()
         self.path = ""
         self._handle: int | None = None
-        with contextlib.suppress(CacheError, OSError):  # a read-only one is not pruned from here
+        with contextlib.suppress(CacheError, OSError):  # a read-only folder is not pruned from here
             path = make_folder(FOLDER) / f"{self.process}-{secrets.token_hex(4)}"
             mode = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC
             unlocked = path.with_name(f".{path.name}")
@@ -42,14 +42,14 @@ class _UsageList:
             os.rename(unlocked, path)
 
     def add(self, name: str) -> None:
-        """List one more entry."""
+        """Add an entry."""
         self.names.add(name)
         if self._handle is not None:
             with contextlib.suppress(OSError):  # a full disk
                 os.write(self._handle, os.fsencode(name) + b"\n")
 
     def end(self) -> None:
-        """Give up what is listed, unless a forked process calls this."""
+        """Delete the list, except in a forked process."""
         if self._handle is not None and self.process == os.getpid():
             with contextlib.suppress(OSError):
                 os.unlink(self.path)
@@ -62,7 +62,7 @@ _usage_list: _UsageList | None = None
 
 
 def use(name: str) -> None:
-    """Note that this process uses an entry until it ends."""
+    """Record that this process uses an entry until it exits."""
     global _usage_list
     folder = os.fspath(cache_folder())
     if _usage_list is None or _usage_list.folder != folder:
@@ -74,16 +74,16 @@ def use(name: str) -> None:
 
 
 def hold(name: str) -> None:
-    """Note that this process opens an entry by its path, now or later, or lets others do so.
+    """Record that this process opens an entry by path, now or later, or lets others do so.
 
-    No other process is removing entries meanwhile: what is there after this call stays.
+    Waits for concurrent pruning: an entry that exists after this call stays.
     """
     with locked(FOLDER):
         use(name)
 
 
 def used_by_others() -> set[str]:
-    """Return what running processes use, this one included; forget those that ended."""
+    """Return the entries in use by running processes, including this; drop expired lists."""
     found: set[str] = set()
     with contextlib.suppress(OSError), os.scandir(cache_folder() / FOLDER) as entries:
         for entry in entries:
@@ -94,7 +94,7 @@ def used_by_others() -> set[str]:
 
 
 def _names_in(path: str) -> set[str]:
-    """Return what a process uses; nothing, if it ended."""
+    """Return the entries a process uses; none if it has exited."""
     handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     with os.fdopen(handle, "rb") as file:
         age = time.time() - os.fstat(handle).st_mtime

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The limit of the cache folder: what was not used for the longest time goes first.
+"""The size limit of the cache folder: least recently used entries are removed first.
 
-Only what this package puts there is counted and removed: a user may name any folder, their home
-among them. The folder is looked through after writing alone, and rarely.
+Only this package's files are counted and removed: users may name any folder, even their home. The
+folder is scanned only after writing, and rarely.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ PROGRAMS, PLANS, CONSTANTS = "programs", "plans", "constants"
 RECORDS, DEVICES, DIGESTS = "records", "devices", "digests"
 ICDS, DRIVERS, MODELS, DOWNLOADS = "lists of drivers", "drivers' files", "models", "downloads"
 OLDER, UNFINISHED = "earlier versions' files", "unfinished files"
-# Kind -> the names of its entries, which are files or whole folders.
+# Kind -> name patterns of its entries, which are files or whole folders.
 _KINDS = {
     PROGRAMS: r"programs/\w+(-[0-9a-f]{16,40})?\.bin",
     PLANS: r"plans/[0-9a-f]{40}",
@@ -61,32 +61,32 @@ _FOLDERS = (
     *("known", "trials", "tune"),
 )
 _TEMPORARY = re.compile(r"(.*/)?\.([^/]+)\.[a-z0-9_]{8}")
-_TEMPORARY_SECONDS = 3600  # then whoever wrote it has ended
+_TEMPORARY_SECONDS = 3600  # after that the writer is assumed to have exited
 _MIB = 1 << 20
-_LOOK_SECONDS = 3600  # at most so often, unless the limit may have been passed
-_LEAST_ROOM = 16 * _MIB  # to write before looking again, where all that is left is in use
-_TARGET_SHARE = 0.9  # of the limit: else each later write would pass it again
+_LOOK_SECONDS = 3600  # minimum interval of scans, unless the limit may have been exceeded
+_LEAST_ROOM = 16 * _MIB  # to write before scanning again, if everything else is in use
+_TARGET_SHARE = 0.9  # of the limit: otherwise each later write would exceed it again
 _log = logging.getLogger("delegate")
 
 
 @dataclass(frozen=True, slots=True)
 class CacheEntry:
-    """A file or a folder of the cache that goes as a whole."""
+    """A file or folder of the cache that is removed as a whole."""
 
     name: str  # its path in the cache folder
     kind: str
-    bytes: int  # on the disk
-    used: float  # when last, in seconds since the epoch; within an hour
+    bytes: int  # on disk
+    used: float  # time of last use, in seconds since the epoch; within an hour
 
 
 @dataclass(slots=True)
 class _ScanState:
-    """What this process knows of the size of a cache folder."""
+    """What this process knows about the size of a cache folder."""
 
     folder: str = ""
-    written: int = 0  # bytes, since it looked
-    room: int = 0  # bytes that may be written until it looks again
-    due: float = 0.0  # when it looks again at the latest; of time.monotonic
+    written: int = 0  # bytes since the last scan
+    room: int = 0  # bytes that may be written before the next scan
+    due: float = 0.0  # latest time of the next scan, of time.monotonic
 
 
 _scan_state = _ScanState()
@@ -94,7 +94,7 @@ _scan_state = _ScanState()
 
 @lru_cache(maxsize=1 << 12)
 def kind_of(name: str) -> tuple[str, str] | None:
-    """Return the kind of a file in the folder, and the entry it is of; None: it is foreign."""
+    """Return the kind of a file in the folder, and its entry; None: it is foreign."""
     for kind, pattern in _KINDS.items():
         if found := re.match(rf"({pattern})(/|$)", name):
             return kind, found[1]
@@ -105,7 +105,7 @@ def kind_of(name: str) -> tuple[str, str] | None:
 
 
 def cache_limit_bytes() -> int:
-    """Return how large the cache may be."""
+    """Return the size limit of the cache."""
     return _limit(os.environ.get(LIMIT_VARIABLE, ""))
 
 
@@ -117,7 +117,7 @@ def _limit(text: str) -> int:
 
 
 def cache_entries() -> list[CacheEntry]:
-    """Return what is in the cache folder and of this package, what was used last at the end.
+    """Return this package's entries of the cache folder, most recently used last.
 
     Raises:
         OSError: the folder cannot be read. CacheError: others may write to it.
@@ -136,7 +136,7 @@ def _entries_in(top: str, folder: str) -> Iterator[CacheEntry]:
         if folder:
             status = os.lstat(path)
             check_owner(path, status)
-            if not stat.S_ISDIR(status.st_mode):  # a link leads to what is not ours
+            if not stat.S_ISDIR(status.st_mode):  # a link may lead to foreign files
                 return
         names = os.listdir(path)
     except (OSError, CacheError):
@@ -147,7 +147,7 @@ def _entries_in(top: str, folder: str) -> Iterator[CacheEntry]:
         whole = f"{folder}/{name}" if folder else name
         known = kind_of(whole)
         if known is not None and known[1] == whole:
-            with contextlib.suppress(OSError):  # it is gone meanwhile
+            with contextlib.suppress(OSError):  # removed meanwhile
                 yield _entry(top, whole, known[0])
 
 
@@ -169,9 +169,9 @@ def _size_of(status: os.stat_result) -> int:
 
 
 def prune_cache(most_bytes: int, down_to: int | None = None) -> list[CacheEntry]:
-    """Remove what was used least recently if all is larger than the limit, and return it.
+    """Remove least recently used entries if the cache is above the limit, and return them.
 
-    What running processes use stays. `down_to`: bytes that are left then; None: the limit's.
+    Entries in use stay. `down_to`: target size in bytes; None: derived from the limit.
     Raises: OSError, CacheError: as `cache_entries`, or an entry cannot be removed.
     """
     with locked(leases.FOLDER) as lock:
@@ -191,7 +191,7 @@ def prune_cache(most_bytes: int, down_to: int | None = None) -> list[CacheEntry]
 
 
 def cache_in_use() -> set[str]:
-    """Return the names of the entries that running processes use."""
+    """Return the names of the entries in use by running processes."""
     with locked(leases.FOLDER):
         return _in_use()
 
@@ -202,7 +202,7 @@ def _in_use() -> set[str]:
 
 
 def _remove(entry: CacheEntry) -> bool:
-    """Remove an entry unless it was used since it was found; raises OSError."""
+    """Remove an entry unless it was used since the scan; raises OSError."""
     top = os.fspath(cache_folder())
     path = os.path.join(top, entry.name)
     try:
@@ -210,7 +210,7 @@ def _remove(entry: CacheEntry) -> bool:
             return False
         if not stat.S_ISDIR(os.lstat(path).st_mode):
             os.unlink(path)
-        else:  # nobody is to find a part of it
+        else:  # rename first, so that no reader finds a part of it
             folder, name = os.path.split(path)
             gone = os.path.join(folder, f".{name}.{secrets.token_hex(4)}")
             os.rename(path, gone)
@@ -221,7 +221,7 @@ def _remove(entry: CacheEntry) -> bool:
 
 
 def after_writing(count: int) -> None:
-    """Keep the limit, now that so many bytes were written; what fails is tried again later."""
+    """Enforce the limit after writing `count` bytes; failures are retried later."""
     folder = os.fspath(cache_folder())
     if _scan_state.folder != folder:
         _scan_state.folder, _scan_state.written, _scan_state.room, _scan_state.due = (
@@ -247,9 +247,9 @@ def after_writing(count: int) -> None:
 
 
 def _last_scan() -> tuple[int, float]:
-    """Return how large the cache was when a process looked last, and how many seconds ago.
+    """Return the size of the cache at the last scan of any process, and its age in seconds.
 
-    A negative time: none looked.
+    A negative age: it was never scanned.
     """
     try:
         path = os.path.join(cache_folder(), leases.FOLDER, ".lock")

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What may end a process: child processes, trials and how they ended, this process."""
+"""Child processes, trials in them, their recorded outcomes, and this process's own exit."""

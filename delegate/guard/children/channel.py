@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a child process and the one that started it say to each other, through two pipes.
+"""Messages between a child process and its parent, through two pipes.
 
-A message is a line of JSON, with bytes after it where its "bytes" counts them:
+A message is a line of JSON, followed by as many bytes as its "bytes" says:
 
     the parent's requests    {"path": "a.png"}
     the child's events       {"error": "", "bytes": 12} and the 12 bytes of a tensor
 
-What is said often is a line with a number alone, which takes a fraction of the time.
+Frequent messages are a line with only a number, which is several times faster.
 """
 
 from __future__ import annotations
@@ -23,24 +23,24 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TextIO
 
 Buffer = bytes | memoryview | pickle.PickleBuffer
-Payload = bytes | memoryview | list[Buffer]  # in parts, where it is not in one
-_NUMBER_BYTES = 64  # and more: what is longer is read on
-_READ_BYTES = 1 << 16  # at once: larger memory is asked of the operating system each time
+Payload = bytes | memoryview | list[Buffer]  # a list if in several parts
+_NUMBER_BYTES = 64  # at least; longer messages are read in full
+_READ_BYTES = 1 << 16  # at once: malloc maps larger blocks anew each time
 _LONG_READ_BYTES = 1 << 20
 
 
 class Channel:
-    """One end of two pipes that messages go through."""
+    """One end of a pair of pipes for messages."""
 
     def __init__(self, source: int, sink: int) -> None:
         self._source, self._sink = source, sink
         self._held = bytearray()
         self._begun: tuple[dict[str, Any], int] | None = None  # a message and its missing bytes
-        self._poll = select.poll()  # which needs no file of its own, as epoll does
+        self._poll = select.poll()  # needs no file descriptor, unlike epoll
         self._poll.register(source, select.POLLIN)
 
     def send(self, payload: Payload = b"", **message: Any) -> None:
-        """Write a message; raises BrokenPipeError where nobody reads any more."""
+        """Write a message; raises BrokenPipeError if there is no reader."""
         given: list[Buffer] = payload if isinstance(payload, list) else [payload]
         views = [memoryview(part) for part in given]
         parts = [view for view in views if view.nbytes]
@@ -54,14 +54,14 @@ class Channel:
 
     def send_number(self, number: int) -> None:
         """Write a number, which the other side receives as {"number": number}."""
-        os.write(self._sink, b"%d\n" % number)  # a pipe takes a line as a whole
+        os.write(self._sink, b"%d\n" % number)  # atomic for a short line
 
     def number(self, seconds: float = math.inf) -> int | None:
-        """Return the next message if it is a number, and came by itself.
+        """Return the next message if it is a number that arrived by itself.
 
-        Else return None, as when none came in time: `receive` returns what came.
+        Otherwise, or on timeout, return None: `receive` returns what arrived.
 
-        Raises: EOFError: there is no other one.
+        Raises: EOFError: the other end was closed.
         """
         if self._held or self._begun is not None:
             return None
@@ -76,11 +76,11 @@ class Channel:
         return None
 
     def receive(self, seconds: float = math.inf) -> dict[str, Any] | None:
-        """Return the next message, its bytes as its "payload"; None: none came in time.
+        """Return the next message, with its bytes as its "payload"; None: timeout.
 
-        Lines that are no JSON object are passed over: they are a driver's.
+        Lines that are not JSON objects are skipped: they are driver output.
 
-        Raises: EOFError: there is no other one.
+        Raises: EOFError: the other end was closed.
         """
         until = time.monotonic() + seconds
         while True:
@@ -99,13 +99,13 @@ class Channel:
                 return None
 
     def messages(self, seconds: float = math.inf) -> Iterator[dict[str, Any]]:
-        """Yield messages until there are no more, or none came for so long."""
+        """Yield messages until the other end is closed, or none arrives in time."""
         with contextlib.suppress(EOFError):
             while (message := self.receive(seconds)) is not None:
                 yield message
 
     def _read(self, seconds: float) -> bool:
-        """Read what comes next; whether something came in time."""
+        """Read available data; return whether any arrived in time."""
         if not self._poll.poll(None if seconds == math.inf else math.ceil(seconds * 1000)):
             return False
         size = _READ_BYTES if self._begun is None else _LONG_READ_BYTES
@@ -123,15 +123,15 @@ class Channel:
 
 @contextlib.contextmanager
 def serving() -> Iterator[Channel]:
-    """Give a child its end of the channel; until the end, what else goes to stdout is on stderr."""
+    """Yield a child's end of the channel; meanwhile other output to stdout goes to stderr."""
     with stdout_kept_apart() as stream:
-        stream.write("\n")  # a driver may have begun a line while it was imported
+        stream.write("\n")  # a driver may have written a partial line during import
         stream.flush()
         yield Channel(sys.stdin.fileno(), stream.fileno())
 
 
 def serve(answers: Callable[..., Iterable[Any]]) -> int:
-    """Answer each request with what this yields for it; return the child's exit code."""
+    """Answer each request with the values this yields for it; return the child's exit code."""
     with serving() as parent:
         for request in parent.messages():
             for answer in answers(**request):
@@ -141,7 +141,7 @@ def serve(answers: Callable[..., Iterable[Any]]) -> int:
 
 @contextlib.contextmanager
 def stdout_kept_apart() -> Iterator[TextIO]:
-    """Give a private stdout; until the end, all else written to stdout goes to stderr."""
+    """Yield a private stdout; meanwhile all other output to stdout goes to stderr."""
     sys.stdout.flush()
     own = os.dup(1)
     os.dup2(2, 1)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Child processes for what may die: a driver that crashes or hangs ends only the child.
+"""Child processes for work that may crash or hang.
 
-`Child` takes requests and tells events, with a time limit for each. `ChildDied` says how it ended.
-`ask` runs one for a single request. What a child runs has its end of the channel from
+`Child` takes requests and sends events, with a time limit for each. `ChildDied` says how it ended.
+`ask_once` runs one for a single request. Code in the child gets its end of the channel from
 `channel.serving`.
 """
 
@@ -24,13 +24,13 @@ from typing import Any, TypeVar
 from delegate.guard.children import environment
 from delegate.guard.children.channel import Channel, Payload
 
-END_SECONDS = 2.0  # for the own end of a child that has done its work, drivers' included
-LAST_WAIT_SECONDS = 5.0  # a process inside a hung driver may not even end by SIGKILL
-_SLICE_SECONDS = 0.5  # from one look at the child, and at Ctrl-C, to the next
+END_SECONDS = 2.0  # for a child that is done to exit by itself, drivers included
+LAST_WAIT_SECONDS = 5.0  # a process stuck inside a driver may not even die of SIGKILL
+_SLICE_SECONDS = 0.5  # interval of checks of the child, and of Ctrl-C
 _ROOT = str(Path(__file__).resolve().parents[3])
 _Self = TypeVar("_Self")
 _VARYING_WORDS = re.compile(r"\S*[\d/]\S*")  # words that differ from process to process
-# What a process does to itself; every other signal comes from outside, or from a limit.
+# Signals by a process's own fault; every other one comes from outside, or from a limit.
 _OWN_SIGNALS = {
     *(signal.SIGILL, signal.SIGTRAP, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE),
     *(signal.SIGSEGV, signal.SIGSYS, signal.SIGPROF),
@@ -41,12 +41,12 @@ _OWN_SIGNALS = {
 class ChildExit:
     """How a child ended."""
 
-    code: int | None  # its exit code, minus a signal's number; None: it told nothing in time
+    code: int | None  # exit code, or minus a signal's number; None: timeout
     stderr: str = ""  # since the last request
-    seconds: float = 0.0  # the time limit that it had
+    seconds: float = 0.0  # its time limit
 
     def __str__(self) -> str:
-        """Return what it did, for people: "died with SIGABRT: no such chip"."""
+        """Return what happened, for messages: "died with SIGABRT: no such chip"."""
         if self.code is None:
             return f"gave no answer within {self.seconds:g} s"
         lines = [line.strip() for line in self.stderr.splitlines() if line.strip()]
@@ -54,7 +54,7 @@ class ChildExit:
         return f"{did}: {lines[-1]}" if lines else did
 
     def resembles(self, other: ChildExit) -> bool:
-        """Whether both ends are the same, but for numbers and names of files in their words."""
+        """Whether both ended alike, ignoring numbers and file names in the message."""
         return _VARYING_WORDS.sub("", str(self)) == _VARYING_WORDS.sub("", str(other))
 
     @property
@@ -69,28 +69,28 @@ class ChildExit:
 
     @property
     def is_late(self) -> bool:
-        """Whether it hung."""
+        """Whether it timed out."""
         return self.code is None
 
     @property
     def is_self_inflicted(self) -> bool:
-        """Whether it ended itself, or hung: nobody killed it, and no limit of this process."""
+        """Whether it crashed or hung by itself: not killed, nor by a limit of this process."""
         is_killed = self.code is not None and self.code < 0 and -self.code not in _OWN_SIGNALS
         return not is_killed and not environment.shortages()
 
     @property
     def remedy(self) -> str:
-        """What to do about it, for the end of a sentence; "": not known."""
+        """How to fix it, for the end of a sentence; "": unknown."""
         return "" if self.is_self_inflicted else environment.remedy(was_killed=True)
 
     @property
     def sentence(self) -> str:
-        """What "it" did, and what to do about it."""
+        """What "it" did, and how to fix it."""
         return f"it {self}{self.remedy}"
 
 
 class ChildDied(Exception):
-    """A child ended, or told nothing in time.
+    """A child exited, or timed out.
 
     Attributes:
         exit: how.
@@ -102,7 +102,7 @@ class ChildDied(Exception):
 
 
 class Child:
-    """A child process that takes requests and tells events; a context that ends it."""
+    """A child process that takes requests and sends events; a context manager that ends it."""
 
     def __init__(
         self,
@@ -118,25 +118,25 @@ class Child:
         """Start it.
 
         Args:
-            command: mostly what `command_of` returns.
-            environment: variables to set beside this process's own.
-            keeps_stderr: what it writes there is kept for `ChildExit`; else it is this process's.
-            has_own_session: `kill` then ends all that the child started, too. Either way Ctrl-C
+            command: usually from `command_of`.
+            environment: variables to set in addition to this process's.
+            keeps_stderr: capture stderr for `ChildExit`; else it is this process's.
+            has_own_session: `kill` then also ends every process it started. In either case Ctrl-C
                 does not reach the child.
-            is_awaited_stopped: no time counts in which it is stopped, as by Ctrl-Z.
-            pipe_bytes: the size of the pipes, as in subprocess.Popen.
-            check: called again and again while an event is waited for; it may raise.
+            is_awaited_stopped: time while it is stopped, as by Ctrl-Z, does not count.
+            pipe_bytes: size of the pipes, as in subprocess.Popen.
+            check: called repeatedly while waiting for an event; it may raise.
 
         Raises: OSError: it cannot start.
         """
         self._has_own_session, self._check = has_own_session, check
         self._is_awaited_stopped = is_awaited_stopped
-        self._using = threading.Lock()  # what `close` closes
+        self._using = threading.Lock()  # guards what `close` closes
         self._mark = 0
         mask = signal.pthread_sigmask(signal.SIG_BLOCK, () if has_own_session else (signal.SIGINT,))
         try:
             with contextlib.ExitStack() as stack:
-                # In memory: there may be no folder for temporary files.
+                # In memory: the temporary folder may be missing.
                 self._stderr = stack.enter_context(open(os.memfd_create("stderr"), "rb"))
                 self._process = subprocess.Popen(
                     command,
@@ -158,7 +158,7 @@ class Child:
         self._channel = Channel(self._events.fileno(), self._requests.fileno())
 
     def send(self, payload: Payload = b"", is_last: bool = False, **request: Any) -> None:
-        """Write a request; a child that has died is noticed where its event is missing."""
+        """Write a request; if the child has died, waiting for its event reports that."""
         self._mark = os.fstat(self._stderr.fileno()).st_size
         with contextlib.suppress(BrokenPipeError):
             self._channel.send(payload, **request)
@@ -166,8 +166,8 @@ class Child:
             self._requests.close()
 
     def exchange(self, number: int, seconds: float = math.inf) -> dict[str, Any] | None:
-        """Write a number; return None if the event is the same one, else it. Raises: as `event`."""
-        # NOTE: networks of a few microseconds notice each line.
+        """Write a number; return None if the event equals it, else the event. Raises as `event`."""
+        # NOTE: measurable in networks of a few microseconds.
         first = seconds if seconds == math.inf else min(_SLICE_SECONDS, seconds)
         with self._using:
             if not self._requests.closed:
@@ -175,16 +175,16 @@ class Child:
                     self._channel.send_number(number)
                     if self._channel.number(first) == number:
                         return None
-                except (BrokenPipeError, EOFError):  # `event` finds out how it ended
+                except (BrokenPipeError, EOFError):  # `event` reports how it ended
                     pass
         return self.event(seconds, 0.0 if first == math.inf else first)
 
     def event(self, seconds: float = math.inf, waited: float = 0.0) -> dict[str, Any]:
-        """Return the next event, as Channel.receive does; `waited`: seconds that are over.
+        """Return the next event, as Channel.receive does; `waited`: seconds already spent.
 
-        No time counts in which this process is stopped, as Ctrl-Z does.
+        Time while this process is stopped, as by Ctrl-Z, does not count.
 
-        Raises: ChildDied: the child ended, or told nothing for so long.
+        Raises: ChildDied: the child exited, or timed out.
         """
         while True:
             self._check()
@@ -208,16 +208,16 @@ class Child:
         return self.event(seconds)
 
     def stderr(self) -> str:
-        """Return what it wrote there since the last request; "" where the child is closed."""
+        """Return its stderr since the last request; "" if it is closed."""
         with self._using:
             if self._stderr.closed:
                 return ""
-            # The child writes where this file's place is: reading must not move it.
+            # Parent and child share the file offset: reading must not move it.
             count = os.fstat(self._stderr.fileno()).st_size - self._mark
             return os.pread(self._stderr.fileno(), count, self._mark).decode(errors="replace")
 
     def wait(self, seconds: float = LAST_WAIT_SECONDS) -> int | None:
-        """Return the exit code, minus a signal's number; None: the child has not ended yet."""
+        """Return the exit code, or minus a signal's number; None: still running."""
         try:
             return self._process.wait(seconds)
         except subprocess.TimeoutExpired:
@@ -225,11 +225,11 @@ class Child:
 
     @property
     def pid(self) -> int:
-        """The number of the process."""
+        """The process id."""
         return self._process.pid
 
     def kill(self) -> None:
-        """End the child, and all that it started if it has a session of its own."""
+        """Kill the child, and every process it started if it has its own session."""
         if not self._has_own_session:
             self._process.kill()
             return
@@ -237,9 +237,9 @@ class Child:
             os.killpg(self._process.pid, signal.SIGKILL)
 
     def close(self, seconds: float = 0.0) -> int | None:
-        """Let the child end itself for so long, then kill it; return what `wait` does.
+        """Let the child exit by itself within `seconds`, then kill it; return as `wait`.
 
-        Whoever waits for an event in another thread finds that it died.
+        A thread that waits for an event gets ChildDied.
         """
         if seconds:
             self._requests.close()
@@ -257,7 +257,7 @@ class Child:
         self.close()
 
     def _is_stopped(self) -> bool:
-        """Whether it is stopped, and that counts."""
+        """Whether it is stopped, if that pauses its time limit."""
         if not self._is_awaited_stopped:
             return False
         try:
@@ -270,9 +270,9 @@ class Child:
 def ask_once(
     module: str, seconds: float, variables: Mapping[str, str] | None = None, **request: Any
 ) -> tuple[list[Any], ChildExit]:
-    """Run a module that serves, for one request; return all its answers, and how it ended.
+    """Run a module that serves a single request; return all its answers, and how it ended.
 
-    `seconds`: the time limit of each answer. A child that cannot start has ended, too.
+    `seconds`: time limit of each answer. A failure to start is reported likewise.
     """
     answers = []
     try:
@@ -280,7 +280,7 @@ def ask_once(
             child.send(is_last=True, **request)
             while True:
                 event = child.event(seconds)
-                if "answer" in event:  # else it is a driver's, from before the child served
+                if "answer" in event:  # else it is driver output from before `serving`
                     answers.append(event["answer"])
     except OSError as error:
         return answers, ChildExit(1, f"it cannot be started: {error.strerror or error}")
@@ -289,9 +289,9 @@ def ask_once(
 
 
 def command_of(module: str, *arguments: str) -> list[str]:
-    """Return the command that runs a module of this distribution in any current folder.
+    """Return the command that runs a module of this distribution, from any working directory.
 
-    `-m` would look in the current folder first, and find another package of the same name there.
+    `-m` would search the working directory first, and might find a package of the same name there.
     """
     code = (
         f"import sys; sys.path[0] = {_ROOT!r}; import runpy; "

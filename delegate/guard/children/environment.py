@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a driver's work depends on beside the device: variables, limits and room of this process."""
+"""The environment that drivers depend on beside the device: variables and resource limits."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 _VARIABLES = ("HOME", "PATH", "TMPDIR", "XDG_CACHE_HOME")
 _PREFIXES = ("CUDA_", "GALLIUM_", "LD_", "LIBGL_", "LP_", "MESA_", "POCL_", "RUSTICL_")
-_IGNORED = ("POCL_AFFINITY",)  # where threads run: our commands set it, and bans are Model's, too
-# Limits of `ulimit`: its letter, its words, and the least that is no shortage; None: any is one.
+_IGNORED = ("POCL_AFFINITY",)  # thread placement: our commands set it, but bans are shared
+# Limits of `ulimit`: its letter, description, and a sufficient value; None: any limit is low.
 _LIMITS: dict[int, tuple[str, str, int | None]] = {
     resource.RLIMIT_AS: ("v", "of address space", None),
     resource.RLIMIT_DATA: ("d", "of data", None),
@@ -29,17 +29,17 @@ _PAGE_BYTES = resource.getpagesize()
 
 
 class ResourceUsage(NamedTuple):
-    """What a process has taken of what may be limited."""
+    """Resources taken by a process that may be limited."""
 
     address_bytes: int
     files: int
 
 
-_MARGIN = ResourceUsage(64 << 20, 4)  # what this process needs beside drivers
+_MARGIN = ResourceUsage(64 << 20, 4)  # what this process needs in addition to drivers
 
 
 def digest() -> str:
-    """Return a name for the variables, limits and kernel that a driver's work may depend on."""
+    """Return a digest of the variables, limits and kernel version that drivers may depend on."""
     variables = [
         item
         for item in sorted(os.environ.items())
@@ -57,13 +57,13 @@ _is_trusted = False
 
 
 def trust() -> None:
-    """Take the limits of this process for enough: it may die of them."""
+    """Assume that this process's limits suffice: it may crash otherwise."""
     global _is_trusted
     _is_trusted = True
 
 
 def shortages() -> str:
-    """Return the limits of this process that drivers may not get by with, for people; "": none."""
+    """Return this process's limits that may be too low for drivers, for messages; "": none."""
     if _is_trusted:
         return ""
     found = []
@@ -76,9 +76,9 @@ def shortages() -> str:
 
 
 def remedy(was_killed: bool = False) -> str:
-    """Return what to do, for the end of a sentence, where a process failed; "": nothing is known.
+    """Return how to fix a failed process, for the end of a sentence; "": unknown.
 
-    `was_killed`: it did not end itself.
+    `was_killed`: by another process.
     """
     if short := shortages():
         return f"; this process may have no more than {short}: raise that"
@@ -88,7 +88,7 @@ def remedy(was_killed: bool = False) -> str:
 
 
 def resource_usage() -> ResourceUsage:
-    """Return what this process has taken; nothing where the system does not tell."""
+    """Return this process's usage; zeros if the system does not report it."""
     try:
         pages = int(Path("/proc/self/statm").read_text().split()[0])
         return ResourceUsage(pages * _PAGE_BYTES, len(os.listdir("/proc/self/fd")))
@@ -98,9 +98,9 @@ def resource_usage() -> ResourceUsage:
 
 @lru_cache(maxsize=1)
 def initial_usage() -> ResourceUsage:
-    """Return what this process had taken at the first call, and a little more.
+    """Return this process's usage at the first call, and a little more.
 
-    So it does not hold the drivers, which a child loads, too.
+    It excludes the drivers, which a child loads as well.
     """
     return ResourceUsage(
         resource_usage().address_bytes + _MARGIN.address_bytes,
@@ -112,7 +112,7 @@ _reserved: list[mmap.mmap | int] = []
 
 
 def reserve_as_much(other: ResourceUsage) -> None:
-    """Leave drivers in this process no more room than they have in another one."""
+    """Restrict drivers in this process to what another process can give them."""
     own = resource_usage()
     if other.address_bytes > own.address_bytes:
         with contextlib.suppress(OSError, ValueError):

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The child process that does first what may end or hold a process: one for a whole start.
+"""The helper: a child process that does first what may crash or hang, one for a whole start.
 
-It is given requests (delegate/guard/helper_child.py has them) and tells each step before it begins.
-It dies in the place of this process. If nothing is asked for some seconds, it ends itself.
+It takes requests (see delegate/guard/helper_child.py), and reports each step before it begins. It
+exits by itself when idle for some seconds.
 """
 
 from __future__ import annotations
@@ -22,27 +22,27 @@ from delegate.guard.children.child import END_SECONDS, Child, ChildDied, ChildEx
 from delegate.guard.children.request_pickler import RequestPickler
 from delegate.guard.children.trials import Trial
 
-STEP_SECONDS = 60  # for a kernel; a slow board's compiler takes some seconds
-BETWEEN_SECONDS = 120  # from one step to the next: imports, packing constants, releasing memory
-_SLACK_SECONDS = 10  # then the child ends itself: this process may be gone
+STEP_SECONDS = 60  # for a kernel; a slow board's compiler takes several seconds
+BETWEEN_SECONDS = 120  # between steps: imports, packing constants, releasing memory
+_SLACK_SECONDS = 10  # after that the child exits: this process may be gone
 _ALIVE = ChildExit(0)
 _log = logging.getLogger("delegate")
 
 
 @dataclass(slots=True)
 class Response:
-    """What a child said of one request."""
+    """The events of a child for one request."""
 
-    outcomes: dict[Trial, str] = field(default_factory=dict)  # how trials ended
-    trying: list[Trial] = field(default_factory=list)  # those under way, the innermost last
-    has_events: bool = False  # anything
-    is_answered: bool = False  # it did all that was asked
+    outcomes: dict[Trial, str] = field(default_factory=dict)  # of completed trials
+    trying: list[Trial] = field(default_factory=list)  # trials in progress, the innermost last
+    has_events: bool = False  # any event
+    is_answered: bool = False  # it completed the request
     answer: Any = None
     payload: bytes = b""  # of the answer
-    exit: ChildExit = _ALIVE  # how, if not
+    exit: ChildExit = _ALIVE  # how it ended, if it did
 
     def handle_event(self, event: Mapping[str, Any]) -> None:
-        """Take an event of the child."""
+        """Process an event of the child."""
         self.has_events = True
         match event:
             case {"trying": trial}:
@@ -62,9 +62,9 @@ class Response:
 
 
 def ask(*request: object, step_seconds: int | None = None) -> Response:
-    """Return what the child says to a request; it goes on living if it answers.
+    """Return the helper's response to a request; it stays alive if it answers.
 
-    `step_seconds`: for each step; STEP_SECONDS if not given.
+    `step_seconds`: time limit of each step; default STEP_SECONDS.
     Raises: NoDeviceError: it cannot be started.
     """
     global _helper
@@ -89,13 +89,13 @@ def ask(*request: object, step_seconds: int | None = None) -> Response:
             if response.is_answered:
                 return response
             _close(is_idle=False)
-            # An older one that says nothing had ended before: that is no news of this request.
+            # An old child without events had exited before: unrelated to this request.
             if is_fresh or response.has_events or response.exit.is_late:
                 return response
 
 
 def ask_fresh_child(*request: object, step_seconds: int, **variables: str) -> Response:
-    """Return what a child of its own, with these variables, says to a request."""
+    """Return the response of a new child, started with these variables."""
     try:
         with _Helper(**variables) as child:
             return child.response_to(request, step_seconds)
@@ -104,14 +104,14 @@ def ask_fresh_child(*request: object, step_seconds: int, **variables: str) -> Re
 
 
 def begin() -> None:
-    """Start the child that `ask` will ask, if there is none: it is ready the sooner."""
+    """Start the helper if there is none, ahead of the first `ask`."""
     global _helper
-    with _lock, contextlib.suppress(OSError):  # `ask` meets that, too
+    with _lock, contextlib.suppress(OSError):  # `ask` reports it
         _helper = _helper or _Helper()
 
 
 def renew() -> None:
-    """Let the next request be another child's."""
+    """Use a new child for the next request."""
     with _lock:
         _close()
 
@@ -120,17 +120,17 @@ class _Helper(Child):
     """The child process of delegate.guard.helper_child.
 
     Attributes:
-        environment: that it was started with, but for the variables that were given beside it.
-        is_new: whether it was given no request yet.
+        environment: of this process when it was started, without its own variables.
+        is_new: whether it has had no request yet.
     """
 
     def __init__(self, **variables: str) -> None:
-        """`variables`: variables beside this process's."""
+        """`variables`: in addition to this process's."""
         self.environment = dict(os.environ)
         self.is_new = True
         self._sender = RequestPickler()
-        own = {"OPENBLAS_NUM_THREADS": "1", **variables}  # NumPy starts threads nobody needs
-        # In this process's group: who ends the group ends the child.
+        own = {"OPENBLAS_NUM_THREADS": "1", **variables}  # NumPy would start unused threads
+        # In this process's group: killing the group kills the child.
         super().__init__(command_of("delegate.guard.helper_child"), own, has_own_session=False)
 
     def request(self, request: object, step_seconds: int) -> None:
@@ -142,7 +142,7 @@ class _Helper(Child):
         self.send(self._sender.dumps(sent))
 
     def response_to(self, request: object, step_seconds: int) -> Response:
-        """Send a request and listen to its end, or the child's."""
+        """Send a request and process events until it is done, or the child has ended."""
         response = Response()
         self.request(request, step_seconds)
         try:
@@ -165,7 +165,7 @@ def _end() -> None:
 
 
 def _close(is_idle: bool = True) -> None:
-    """End the child; `is_idle`: it waits for a request, so that it ends itself without one."""
+    """End the child; `is_idle`: it waits for a request, so it exits by itself."""
     global _helper
     if _helper is not None:
         _helper.close(END_SECONDS if is_idle and not _helper.is_new else 0)

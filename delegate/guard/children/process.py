@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The process that drivers are called in: no fork of one that called them, and not one that ends.
+"""Constraints on a process that calls drivers: forking, and its exit.
 
-Drivers have threads and locks of their own. A forked process has the locks without the threads, so
-that calls never return. And where a process ends, Python ends each thread that wants to run Python
-code again; a thread that is inside a driver or in a callback of TFLite takes the whole process down
-with it. So the end waits for those inside, and holds back those that come.
+Drivers have threads and locks of their own. A forked process inherits the locks without the
+threads, so calls hang. At exit, Python terminates each thread that tries to resume Python code; a
+thread inside a driver or a TFLite callback then takes the whole process down. So exit waits for
+such threads, and blocks new calls.
 
-A process also has to ask Linux before a driver's threads use x86's tile registers.
+A process also has to ask Linux for permission before a driver's threads use x86's tile registers.
 """
 
 from __future__ import annotations
@@ -22,26 +22,26 @@ from threading import get_ident
 
 from delegate.errors import DeviceError
 
-# A driver that hangs does not keep the process from ending.
+# A hung driver must not block the exit.
 LAST_WAIT_SECONDS = 5.0
-_LEAVING_SECONDS = 0.01  # from the last line of `ProtectedCall` to the C code that called Python
-# Of arch_prctl on x86-64, where it has no function in the C library; see
+_LEAVING_SECONDS = 0.01  # from the end of `ProtectedCall` to the C code that called Python
+# arch_prctl of x86-64, without a function in the C library; see
 # https://docs.kernel.org/arch/x86/xstate.html
 _ARCH_PRCTL, _ARCH_REQ_XCOMP_PERM, _TILE_DATA = 158, 0x1023, 18
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
-_driver_pid = 0  # the process that called drivers first: this one, or one that it was forked from
-_depths: dict[int, int] = {}  # thread -> how many `ProtectedCall` it is in
-_ending: int | None = None  # the thread that ends the process
+_driver_pid = 0  # the first process to call drivers: this one, or an ancestor by fork
+_depths: dict[int, int] = {}  # thread -> nesting depth of `ProtectedCall`
+_ending: int | None = None  # the thread that exits
 
 
 def require_own() -> None:
-    """Note that this process calls drivers.
+    """Record that this process calls drivers.
 
     Raises:
-        DeviceError: it was forked from a process that had done so.
+        DeviceError: it was forked from a process that called drivers.
     """
     global _driver_pid
-    # Asked each time: a fork by C code, in a program that embeds Python, calls no hook of Python's.
+    # Checked each time: a fork by C code, in a program that embeds Python, runs no Python hook.
     own = os.getpid()
     if not _driver_pid:
         _driver_pid = own
@@ -53,13 +53,13 @@ def require_own() -> None:
 
 
 class ProtectedCall:
-    """A context of calls that Python must not end: the process waits for its end before its own.
+    """A context manager for calls that the process's exit must wait for.
 
-    A thread that comes when the process ends stays here for good. One object serves all threads,
-    and may be entered again.
+    A thread that enters during exit blocks forever. One object serves all threads, and is
+    reentrant.
     """
 
-    # NOTE: networks of a few microseconds notice each line of these two.
+    # NOTE: these two are measurable in networks of a few microseconds.
     def __enter__(self) -> None:
         thread = get_ident()
         stays = _depths[thread] = _depths.get(thread, 0) + 1
@@ -78,11 +78,11 @@ class ProtectedCall:
 
 
 def tile_registers_refused() -> str:
-    """Ask for AMX's tile registers, for all threads of this process; return why not, or "".
+    """Request AMX's tile registers for all threads of this process; return why not, or "".
 
-    What gets them keeps them. Linux before 5.16 knows no such question, and one that knows it
-    refuses where a thread has a stack for signals that has no room for the tiles. Afterwards no
-    thread can have so small a stack.
+    The permission is permanent. Linux before 5.16 lacks the request, and later ones refuse it if a
+    thread's signal stack is too small for the tiles. Afterwards no thread can have so small a
+    stack.
     """
     if sys.platform != "linux" or platform.machine() != "x86_64":
         return "tile registers are those of Linux on x86-64"
@@ -94,17 +94,17 @@ def tile_registers_refused() -> str:
 
 
 def die_with(parent: int) -> None:
-    """Let Linux end this process when the thread of the parent that started it ends.
+    """Let Linux kill this process when the parent's thread that started it exits.
 
-    That holds where a driver hangs, and where a fork of the parent has the other end of the pipe.
+    That works even if a driver hangs, or a fork of the parent holds the other end of the pipe.
     """
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    if os.getppid() != parent:  # it had ended before
+    if os.getppid() != parent:  # it had already exited
         signal.raise_signal(signal.SIGKILL)
 
 
 def never_free(thing: object) -> None:
-    """Never free an object of this process, at the process's end neither."""
+    """Leak an object deliberately, even at exit."""
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(thing))
 
 
@@ -112,7 +112,7 @@ def never_free(thing: object) -> None:
 def _end() -> None:
     global _ending
     if _driver_pid not in (0, os.getpid()):
-        return  # the other threads are not in a forked process
+        return  # a forked process does not have the other threads
     _ending = get_ident()
     last = time.monotonic() + LAST_WAIT_SECONDS
     if not set(_depths) - {_ending}:

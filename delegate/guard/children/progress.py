@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a start does now, how much of it is done, and the time that each phase took.
+"""Progress of a start: the current step, the share that is done, and the time of each phase.
 
-A start is all from the first look at a device to a model that is ready to run. Whoever wants to
-know of one calls `watched`. What a child process tells of itself is told on.
+A start spans from opening a device to a model that is ready to run. Use `watched` to observe one.
+Progress of child processes is relayed.
 """
 
 from __future__ import annotations
@@ -16,50 +16,50 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-# Opening and testing the device, building kernels, measuring which are the fastest, and taking
-# memory on the device and filling it with constants.
+# Opening and testing the device, building kernels, measuring alternatives, and allocating and
+# filling device memory.
 PHASES = ("device", "build", "tune", "upload")
-# What is done of a start when the nodes are judged, and when they are in groups.
+# The share of a start that is done when nodes have verdicts, and when they are grouped.
 AT_VERDICTS, AT_GROUPS = 0.05, 0.3
-_CONTAINING = ("device", "tune")  # self-tests upload, and what is measured is built, too
-_STEPS = ("begin", "end", "at")  # the methods of Watch that may be told
+_CONTAINING = ("device", "tune")  # self-tests upload, and measuring includes builds
+_STEPS = ("begin", "end", "at")  # the methods of Watch that may be relayed
 _T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """Where a start is."""
+    """The state of a start."""
 
     phase: str  # one of PHASES
-    part: float  # what is done of the whole start, 0 to 1; it never falls
-    what: str  # what is worked on, as "node 3, CONV_2D"; "" = the phase says it
+    part: float  # share of the whole start, 0 to 1; never decreases
+    what: str  # the current item, as "node 3, CONV_2D"; "" = implied by the phase
 
 
 class Watch:
-    """A start that somebody watches.
+    """An observed start.
 
     Attributes:
-        seconds: by phase, and no second is in two of them.
+        seconds: by phase; phases do not overlap.
     """
 
     def __init__(self, listen: Callable[[Progress], None]) -> None:
         self.seconds = dict.fromkeys(PHASES, 0.0)
         self._listen = listen
-        # By what began and has not ended: its phase, and its part of the whole.
+        # Stack of open spans: phase, and share of the whole.
         self._spans = [("", 0.0, 1.0)]
-        self._since = 0.0  # when the innermost phase began or went on
+        self._since = 0.0  # when the innermost phase began or resumed
         self._part = 0.0
         self._what = ""
 
     def do(self, step: str, *arguments: Any) -> None:
-        """Call one of the three methods below by its name; another word does nothing."""
+        """Call one of the three methods below by name; other names are ignored."""
         if step in _STEPS:
             getattr(self, step)(*arguments)
 
     def begin(self, phase: str, low: float, high: float) -> None:
-        """Begin a phase, and let what is told until its end be this part of what is told outside.
+        """Begin a phase; its progress is mapped to this share of the enclosing span.
 
-        "": the phase goes on. Inside of those that contain others all is a part of it.
+        "": the phase continues. Inside a phase that contains others, everything counts for it.
         """
         outer, begin, end = self._spans[-1]
         self._count()
@@ -69,7 +69,7 @@ class Watch:
             self._tell()
 
     def end(self) -> None:
-        """End what began last, and tell of the phase that goes on."""
+        """End the innermost span, and report the phase that resumes."""
         self._count()
         ended, *_ = self._spans.pop()
         if self._spans[-1][0] not in ("", ended):
@@ -77,7 +77,7 @@ class Watch:
             self._tell()
 
     def at(self, part: float, what: str | None = None) -> None:
-        """Take that this part of what began last is done, and what comes now, if it is new."""
+        """Report the share of the innermost span that is done, and the next item, if any."""
         _, low, high = self._spans[-1]
         self._part = max(self._part, low + part * (high - low))
         self._what = self._what if what is None else what
@@ -98,16 +98,16 @@ def _nobody(*_: Any) -> None:
     pass
 
 
-# Who hears each step: Watch.do. A context's, because TFLite's callbacks lie between who watches and
-# who tells.
+# The receiver of each step: Watch.do. A context variable, because TFLite's callbacks are between
+# the observer and the reporters.
 _listener: ContextVar[Callable[..., Any]] = ContextVar("hears", default=_nobody)
 
 
 @contextlib.contextmanager
 def watched(listen: Callable[[Progress], None] = lambda _: None) -> Iterator[Watch]:
-    """Watch the starts of this thread while inside; `listen` is told each step of them.
+    """Observe the starts of this thread in this context; `listen` is called for each step.
 
-    What `listen` raises ends the start.
+    Exceptions from `listen` abort the start.
     """
     watch = Watch(listen)
     with forwarded_to(watch.do):
@@ -116,7 +116,7 @@ def watched(listen: Callable[[Progress], None] = lambda _: None) -> Iterator[Wat
 
 @contextlib.contextmanager
 def forwarded_to(listener: Callable[..., Any]) -> Iterator[None]:
-    """Let this be called with each step while inside; a child's gives them to `relay`."""
+    """Forward each step in this context to `listener`; a child's are for `relay`."""
     token = _listener.set(listener)
     try:
         yield
@@ -125,12 +125,12 @@ def forwarded_to(listener: Callable[..., Any]) -> Iterator[None]:
 
 
 def phase(name: str) -> AbstractContextManager[None]:
-    """Count the time inside for a phase."""
+    """Attribute the time in this context to a phase."""
     return _within(name, 0, 1)
 
 
 def share(begin: float, end: float) -> AbstractContextManager[None]:
-    """Take what is told inside for this part, between 0 and 1, of what is told outside."""
+    """Map progress in this context to this share, within 0 to 1, of the enclosing span."""
     return _within("", begin, end)
 
 
@@ -147,9 +147,9 @@ def _within(phase: str, begin: float, end: float) -> Iterator[None]:
 def each(
     items: Sequence[_T], words: Callable[[_T], str], cost: Callable[[_T], float] = lambda _: 1
 ) -> Iterator[_T]:
-    """Yield the items, and tell of each that it comes now; `words` says what it is.
+    """Yield the items, and report each before it is yielded; `words` describes it.
 
-    `cost`: about how long it takes, beside the others.
+    `cost`: estimated time, relative to the others.
     """
     listener = _listener.get()
     costs = [cost(item) for item in items]
@@ -162,22 +162,22 @@ def each(
 
 
 def shares(items: Sequence[_T], begin: float) -> Iterator[tuple[_T, AbstractContextManager[None]]]:
-    """Yield the items, each with its share of what is left from `begin` on."""
+    """Yield the items, each with an equal share of the range from `begin` to 1."""
     size = (1 - begin) / max(1, len(items))
     for number, item in enumerate(items):
         yield item, share(begin + number * size, begin + (number + 1) * size)
 
 
 def relay(step: str, *arguments: Any) -> None:
-    """Do a step that a child told."""
+    """Apply a step that a child reported."""
     _listener.get()(step, *arguments)
 
 
 @contextlib.contextmanager
 def relay_ends() -> Iterator[None]:
-    """End in the end what a child began inside and did not end.
+    """At exit, end the spans that a child has left open.
 
-    It counts by itself: who hears may be in another process, which answers nothing.
+    It counts by itself: the listener may be in another process, which returns nothing.
     """
     listener, begun = _listener.get(), 0
 
@@ -196,7 +196,7 @@ def relay_ends() -> Iterator[None]:
 
 @contextlib.contextmanager
 def no_collections() -> Iterator[None]:
-    """Keep Python from looking for garbage: a start makes what lives on, and took a fifth more."""
+    """Disable the garbage collector: it took a fifth of a start, whose objects mostly live on."""
     is_on = gc.isenabled()
     gc.disable()
     try:

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How the trials of a device and driver ended: kept on disk, what killed children among it.
+"""Recorded outcomes of trials on a device and driver, including deaths of children.
 
-A death is a trial's own if a second child ends alike at it, nobody from outside ended them, no
-limit of this process is low, and a plain kernel still builds and runs. Then the trial is banned for
-a week. Any other second death only leaves the trial out of this start.
+A death is attributed to a trial if a second child dies alike in it, neither was killed from
+outside, no limit of this process is low, and a fallback kernel still builds and runs. The trial is
+then banned for a week. Any other second death only excludes the trial from this start.
 """
 
 from __future__ import annotations
@@ -24,58 +24,58 @@ from delegate.guard.children.trials import BINARY_OF, BUILD, FILE, SELF_TEST, Tr
 from delegate.guard.store import BANS, TRIALS, Store, stores
 
 BAN_SECONDS = 7 * 24 * 3600
-# Deaths of a start. Then the device is given up: a driver that hangs costs a minute each time.
+# Deaths per start, then the device is given up: a hanging driver costs a minute each time.
 _MOST_DEATHS = {"all": 30, "late": 5, "killed": 6, "strays": 3}
-_MOST_OF_A_FILE = 3  # its other builds use the same instructions
+_MOST_OF_A_FILE = 3  # other builds of the file use the same instructions
 _log = logging.getLogger("delegate")
 
 
 @dataclass(frozen=True, slots=True)
 class Ban:
-    """A trial that two children died of alike: no start does it until the ban lapses.
+    """A trial that killed two children alike: not attempted until the ban expires.
 
-    It lapses after BAN_SECONDS, and for a process with another environment (`environment.digest`).
+    It expires after BAN_SECONDS, and in a process with another environment (`environment.digest`).
     """
 
     device: str  # DeviceInfo.identity, and its profile's
     trial: Trial
     end: str  # how the children ended
     since: float  # in seconds since the epoch
-    where: str  # environment.digest of the process that banned it
+    where: str  # environment.digest of the banning process
 
     @property
     def key(self) -> str:
-        """What it is kept by."""
+        """Its key in the store."""
         return json.dumps((self.trial, self.where))
 
     @property
     def until(self) -> float:
-        """When it lapses, in seconds since the epoch."""
+        """Expiry, in seconds since the epoch."""
         return self.since + BAN_SECONDS
 
     @property
     def holds(self) -> bool:
-        """Whether it holds for this process."""
+        """Whether it applies to this process."""
         is_young = self.since <= time.time() < self.until
         return is_young and self.where == environment.digest()
 
     @property
     def why(self) -> str:
-        """Why the trial is not done."""
+        """The reason, for messages."""
         return f"child processes that tried to {self.trial.words} {self.end}"
 
 
 class Records:
-    """How the trials of a device and driver ended, and what deaths in this start say of them.
+    """Outcomes of trials on a device and driver, and the deaths of this start.
 
     Attributes:
-        done: how self-tests ended.
-        left_out: why, of those that this start does without: banned ones, and others for this
-            start alone.
+        done: outcomes of self-tests.
+        left_out: reasons, by trial that this start excludes: banned, or excluded for this
+            start only.
     """
 
     def __init__(self, identity: str, driver_fault: Callable[[], str] = lambda: "") -> None:
-        """`driver_fault`: tries a plain kernel in another child; how that fails, "" if it works."""
+        """`driver_fault`: tries a fallback kernel in another child; returns the failure or ""."""
         self._store = Store(identity)
         self._driver_fault = driver_fault
         self._first: dict[Trial, Response] = {}
@@ -91,17 +91,17 @@ class Records:
 
     @property
     def are_banned(self) -> bool:
-        """Whether later starts leave out all that this one does."""
+        """Whether later starts will exclude all that this one does."""
         return self.left_out.keys() <= {ban.trial for ban in _bans(self._store) if ban.holds}
 
     def ask(
         self, request: Callable[[], tuple[object, ...]], step_seconds: int | None = None
     ) -> Response:
-        """Let children do a request until one answers, and return what that one said.
+        """Repeat a request in new children until one answers, and return its response.
 
-        What ends two of them is left out. `request`: makes it anew for each child; () ends it.
+        What kills two of them is excluded. `request`: called for each child; () stops.
         Raises:
-            DeviceError: the device is given up, or no child starts.
+            DeviceError: the device is given up, or no child can start.
         """
         while wanted := request():
             response = helper.ask(*wanted, step_seconds=step_seconds)
@@ -112,15 +112,15 @@ class Records:
         return Response()
 
     def add(self, found: Mapping[Trial, str]) -> None:
-        """Keep what was found; other processes' findings stay."""
+        """Save outcomes; those of other processes are preserved."""
         if found:
             self.done.update(found)
             self._store.save(TRIALS, {json.dumps(trial): how for trial, how in found.items()})
 
     def ban(self, trial: Trial, end: str) -> bool:
-        """Leave a trial out from now on; `end`: how its children ended.
+        """Exclude a trial from now on; `end`: how its children ended.
 
-        Returns: whether later starts will know of it.
+        Returns: whether the ban could be saved.
         """
         new = Ban(self._store.identity, trial, end, time.time(), environment.digest())
         self.left_out[trial] = new.why
@@ -128,25 +128,25 @@ class Records:
         return self._store.save(BANS, {new.key: [end, new.since]}, gone={*lapsed} - {new.key})
 
     def blame(self, response: Response) -> Trial | None:
-        """Return the trial that this start goes on without; None: another child tries it again.
+        """Return the trial to exclude from this start; None: another child retries it.
 
         Raises:
-            DeviceError: there were too many deaths, or a plain kernel does not work either.
+            DeviceError: too many deaths, or a fallback kernel fails as well.
         """
         self._count_death(response)
         if not response.trying:
-            return None  # by chance, as it seems
+            return None  # a coincidence, it seems
         trial = response.trying[-1].blamed
         first = self._first.setdefault(trial, response)
         child_exit = response.exit
-        # A device does without an instruction, and without all launches as one kernel.
+        # A device works without an instruction set, and without a persistent kernel.
         is_optional = (
             trial.kind == SELF_TEST or trial.is_of_a_model
         ) and child_exit.is_self_inflicted
         level = logging.DEBUG if is_optional else logging.WARNING
         what = f"a child process {child_exit}, as it tried to {trial.words}"
         if first is response:
-            if not is_optional:  # of which one line is enough
+            if not is_optional:  # for optional trials one line is enough
                 _log.warning("%s: another one tries it again", what)
             return None
         if not (
@@ -184,7 +184,7 @@ class Records:
             )
 
     def _exclude_file(self, trial: Trial, response: Response, is_kept: bool) -> None:
-        """Try nothing else of a kernel file if a build of it hangs, or several end their child."""
+        """Exclude a kernel file if a build of it hangs, or several kill their child."""
         if trial.kind not in (BUILD, BINARY_OF):
             return
         deaths = sum(each.name == trial.name for each in self.left_out)
@@ -195,17 +195,17 @@ class Records:
         if is_kept and not trial.is_of_a_model:
             self.ban(whole, "ended at several")
         else:
-            self.left_out[whole] = "child processes ended that tried others of its file"
+            self.left_out[whole] = "other builds of its file killed child processes"
 
 
 def list_bans() -> list[Ban]:
-    """Return the bans of all devices, those that do not hold in this process among them."""
+    """Return the bans of all devices, including those that do not apply to this process."""
     now = time.time()
     return [ban for store in stores() for ban in _bans(store) if ban.until > now]
 
 
 def lift_bans() -> int:
-    """Let the next starts try all again that is banned; return how much that is."""
+    """Remove all bans; return how many there were."""
     count = 0
     for store in stores():
         if keys := [ban.key for ban in _bans(store)]:
@@ -219,7 +219,7 @@ def _stored_results(store: Store) -> dict[Trial, str]:
     return {trial: str(how) for trial, how in found if trial is not None}
 
 
-@lru_cache(maxsize=1 << 14)  # a process that opens a device often reads the same ones each time
+@lru_cache(maxsize=1 << 14)  # reopening a device often reads the same ones
 def _trial(key: str) -> Trial | None:
     with contextlib.suppress(ValueError, TypeError, RecursionError):  # else it is foreign
         return Trial.unpacked(json.loads(key))
@@ -227,7 +227,7 @@ def _trial(key: str) -> Trial | None:
 
 
 def _bans(store: Store) -> list[Ban]:
-    """Return what is kept, those that lapsed among it."""
+    """Return the saved bans, including expired ones."""
     bans = []
     for key, value in store.load(BANS).items():
         with contextlib.suppress(ValueError, TypeError, RecursionError):  # it is foreign

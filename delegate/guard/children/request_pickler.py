@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Requests as bytes for one child: a large array that it was sent before is only named.
+"""Pickles requests for one child; large arrays that it already has are sent by number.
 
-Requests of a start have the same weights: of the graph that is judged, of its partition, and of the
-file's other graphs.
+Requests of a start share weights: those of the graph, of its partitions, and of the file's other
+graphs.
 """
 
 from __future__ import annotations
@@ -19,26 +19,26 @@ from numpy.typing import NDArray
 from delegate.guard.children.channel import Buffer
 
 _LARGE_BYTES = 1 << 16
-_MOST_BYTES = 1 << 30  # of arrays that a child keeps
+_MOST_BYTES = 1 << 30  # of arrays stored in a child
 
 _arrays: list[NDArray[Any]] = []  # in a child, by number
 
 
 class RequestPickler:
-    """What the parent knows of the arrays that a child has."""
+    """The parent's record of the arrays that a child has."""
 
     def __init__(self) -> None:
-        # By place and form. One whose memory is gone may have left its place to another one.
+        # By address and layout. The weak reference detects that an address was reused.
         self._numbers: dict[object, tuple[int, weakref.ref[NDArray[Any]]]] = {}
-        self._count = 0  # arrays that the child keeps
+        self._count = 0  # arrays stored in the child
         self._bytes = 0  # of them
 
     def dumps(self, request: object) -> list[Buffer]:
-        """Return a request as bytes, which the child gets before any later one's.
+        """Return a pickled request; requests must be sent in the order they are pickled.
 
-        Large arrays are parts of it where they lie: they are not copied.
+        Large arrays are separate parts that are not copied.
         """
-        if self._bytes > _MOST_BYTES:  # the child forgets them with the next first one
+        if self._bytes > _MOST_BYTES:  # the child drops them when numbering restarts
             self._numbers, self._count, self._bytes = {}, 0, 0
         file = _PartWriter([])
         pickler = pickle.Pickler(file, protocol=5)
@@ -63,12 +63,12 @@ class RequestPickler:
 
 @dataclass(frozen=True, slots=True)
 class _PartWriter:
-    """What a pickler writes to."""
+    """The file object of a pickler."""
 
     parts: list[Buffer]
 
     def write(self, part: Buffer) -> None:
-        """Keep a part: a pickler gives what is large as it is, and else bytes that it made."""
+        """Append a part: a pickler passes large objects uncopied, and else new bytes."""
         self.parts.append(part)
 
 

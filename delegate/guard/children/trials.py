@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What may end or hold the process that does it, and who may do it.
+"""Trials: operations that may crash or hang a process, and permission to attempt them.
 
-A trial is one such thing: to build a kernel's file, to run a kernel at its sizes, to make an
-executor. It is named by all that the driver is given, so it means the same in every process. A
-child does a trial and tells how it ended (`ReportedTrials`); `Trials` is for processes without one.
+A trial is one operation: to build a kernel file, to run a kernel at its sizes, to create an
+executor. It is identified by all input of the driver, so it is the same in every process. A child
+attempts a trial and reports its outcome (`ReportedTrials`); `Trials` is for processes without one.
 """
 
 from __future__ import annotations
@@ -34,35 +34,35 @@ _WORDS = {
     PLATFORMS: "list OpenCL's platforms",
     REFERENCE: "run a node on TFLite's reference kernels",
 }
-# How a trial ended.
+# Outcomes.
 DONE = "done"
 PASSED = "passed"
-DEVICE = "device"  # the name of the self-test without which a device is not used
-FRESH = "a plain kernel"  # the same with a source that no driver has in a cache
-REFUSED = "refused"  # by the driver, which says why if it is asked again
-WRONG = "wrong"  # it computes something else than it should
+DEVICE = "device"  # the mandatory self-test of a device
+FRESH = "a plain kernel"  # the same with a source that no driver cache has
+REFUSED = "refused"  # by the driver, which reports the reason when asked again
+WRONG = "wrong"  # wrong results
 
 
 class Trial(NamedTuple):
-    """What may end the process that does it. A tuple, so that JSON takes it."""
+    """An operation that may crash its process. A tuple, for JSON."""
 
     kind: str
     name: str = ""  # of the kernel file, or of the self-test
-    digest: str = ""  # of what is compiled, or of all that the driver is given
+    digest: str = ""  # of the source, or of all input of the driver
     kernel: str = ""
-    sizes: tuple[int, ...] = ()  # what the kernel runs at
+    sizes: tuple[int, ...] = ()  # of the kernel launch
 
     @classmethod
     def of(cls, kind: str, *facts: object) -> Trial:
-        """Return one that is named by a digest of what the driver is given."""
+        """Return a trial identified by a digest of these facts."""
         return cls(kind, digest=hashlib.sha256(repr(facts).encode()).hexdigest()[:32])
 
     @classmethod
     def unpacked(cls, packed: Any) -> Trial:
-        """Return what JSON made a list of.
+        """Restore a trial from a JSON list.
 
         Raises:
-            ValueError, TypeError: it was no trial.
+            ValueError, TypeError: not a trial.
         """
         *texts, sizes = packed
         kind, name, digest, kernel = texts
@@ -72,39 +72,39 @@ class Trial(NamedTuple):
 
     @property
     def build(self) -> str:
-        """The name of what is compiled, for JSON."""
+        """A key of its source, for JSON."""
         named = (self.name,) if self.kind == SELF_TEST else (self.name, self.digest)
         return "-".join(filter(None, named))
 
     @property
     def is_of_a_model(self) -> bool:
-        """Whether its file holds all launches of a model, and says nothing of other models'."""
+        """Whether its file contains all launches of a model, and implies nothing about others."""
         return self.name.startswith("runtime_persistent")
 
     @property
     def blamed(self) -> Trial:
-        """What is left out where a child dies of this: with a kernel that it may run, its build."""
+        """The trial to exclude if a child dies in this: for running a kernel, its build."""
         return Trial(BUILD, self.name, self.digest) if self.kind in (KERNEL, RUN) else self
 
     @property
     def words(self) -> str:
-        """What it does, for people: to ..."""
+        """What it does, for messages: "to ..."."""
         return _WORDS.get(self.kind, self.kind).format(name=self.name, kernel=self.kernel)
 
 
 @dataclass(slots=True)
 class RunningTrial:
-    """A trial that is under way."""
+    """A trial in progress."""
 
-    how: str = DONE  # how it ended
+    how: str = DONE  # its outcome
 
 
 class Trials:
-    """Allows everything but what is left out.
+    """Permits every trial except excluded ones.
 
     Attributes:
-        reports: whether another process hears each trial before it begins.
-        left_out: why trials are not done; encountered: of those that were asked for.
+        reports: whether trials are reported to another process before they begin.
+        left_out: reasons, by excluded trial; encountered: of those that were requested.
     """
 
     reports = False
@@ -116,28 +116,28 @@ class Trials:
 
     @contextmanager
     def attempt(self, trial: Trial) -> Iterator[RunningTrial]:
-        """Do the trial inside of this context.
+        """A context manager in which the trial is carried out.
 
         Raises:
-            KilledChild: children died of it.
+            KilledChild: it has killed children.
         """
         self._refuse_left_out(trial)
         yield RunningTrial()
 
     def outcome(self, trial: Trial) -> str | None:
-        """Return how a trial ended in this process; None: not at all, or it is left out."""
+        """Return the outcome of a trial in this process; None: not attempted, or excluded."""
         return None if self._why_not(trial) else self._done.get(trial)
 
     def is_due(self, trial: Trial) -> bool:
-        """Whether to run this now only to see whether it ends the process."""
+        """Whether to run this now merely to see whether it crashes."""
         return False
 
     def note(self, trial: Trial, how: str) -> None:
-        """Keep how a trial ended."""
+        """Record the outcome of a trial."""
         self._done[trial] = how
 
     def _why_not(self, trial: Trial) -> str | None:
-        """Return how children died of this, of its build or of others of its file, or its fault."""
+        """Return why a trial, its build or its file is excluded, or its failure."""
         if self.left_out:
             build = Trial(BUILD, trial.name, trial.digest)
             for each in (trial, build, Trial(FILE, trial.name)):
@@ -153,7 +153,7 @@ class Trials:
 
 
 class ReportedTrials(Trials):
-    """A child process: does it, and tells so before and after."""
+    """For a child process: reports each trial before and after."""
 
     reports = True
 
@@ -169,7 +169,7 @@ class ReportedTrials(Trials):
         under_way = RunningTrial()
         try:
             yield under_way
-        finally:  # an error of the driver is an end that is as good
+        finally:  # a driver error is an outcome, too
             self.note(trial, under_way.how)
 
     def is_due(self, trial: Trial) -> bool:

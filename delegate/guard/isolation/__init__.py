@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Plans executed in a child process of their own, so that a driver ends that one at most."""
+"""Execution of plans in a separate child process, so that a driver crash kills only that."""

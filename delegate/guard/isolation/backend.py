@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Executes plans in a child process; delegate.run.local_backend does so in this one."""
+"""The backend that executes plans in a child process; see delegate.run.local_backend."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ AnyConstants = Lease | IsolatedConstants
 
 
 class Backend(Protocol):
-    """What executes plans, wherever that is; what one gives is for itself alone."""
+    """Executes plans, wherever; its objects cannot be shared with another backend."""
 
     def constants(
         self,
@@ -36,19 +36,19 @@ class Backend(Protocol):
         tuned: TunedPlan,
         source: ContentSource,
     ) -> AnyConstants:
-        """Return a plan's constants, which are the caller's to close."""
+        """Return a plan's constants, for the caller to close."""
 
     def executor(
         self, plan: PartitionPlan, constants: Any, state: Any = None, own_queue: bool = False
     ) -> AnyExecutor:
-        """Return what runs a plan, and has run it once."""
+        """Return an executor of a plan after a first run."""
 
     def state(self, *about: Any, **more: Any) -> AnyState:
-        """Return what keeps values over runs; arguments as PersistentTensors."""
+        """Return storage for persistent tensors; arguments as PersistentTensors."""
 
 
 class ChildBackend:
-    """Executes them on a device of a child."""
+    """Executes plans on a child's device."""
 
     def __init__(self, device: IsolatedDevice) -> None:
         self._device = device
@@ -79,5 +79,5 @@ class ChildBackend:
 
 
 def backend_of(device: AnyDevice) -> Backend:
-    """Return what executes plans on a device."""
+    """Return the backend of a device."""
     return ChildBackend(device) if isinstance(device, IsolatedDevice) else LocalBackend(device)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The programs and constants of a plan in a child, from which it makes executors."""
+"""Proxy for the programs and constants of a plan in a child."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _numbers = itertools.count()
 
 
 class IsolatedConstants:
-    """A hold on them; a new child is given them anew.
+    """A lease of them; a new child loads them anew.
 
     Attributes:
-        number: that the child knows them by.
+        number: their id in the child.
     """
 
     def __init__(
@@ -27,33 +27,33 @@ class IsolatedConstants:
         ends: tuple[Sequence[Tensor], Sequence[Tensor]],
         source: ContentSource,
     ) -> None:
-        """Let the child load them.
+        """Load them in the child.
 
-        `content`: the plan, as plan.codec has it; `ends`: the tensors that its ends stand for.
+        `content`: the encoded plan; `ends`: the tensors to substitute for its ends.
         Raises: MissingContent, MissingBinary, DeviceError: as LocalBackend.constants.
         """
         self.number = next(_numbers)
         self._arguments = content, ends, source
         self._worker = device.worker
-        self._child = 0  # the one that has them
+        self._child = 0  # number of the child that has them
         self._holds = 1
         with self._worker:
             self._worker.require()
             self.require_there()
 
     def require_there(self) -> None:
-        """Let the child have them; the caller has the worker, and a child."""
+        """Load them in the current child; the caller holds the worker's lock."""
         if self._child != self._worker.number:
             self._worker.ask("add_constants", self.number, *self._arguments)
             self._child = self._worker.number
 
     def acquire(self) -> IsolatedConstants:
-        """Return one more hold on them."""
+        """Return another lease of them."""
         self._holds += 1
         return self
 
     def close(self) -> None:
-        """Give one hold back; without any the child frees them."""
+        """Release a lease; the child frees them with the last one."""
         self._holds -= 1
         if self._holds == 0 and self._child == self._worker.number:
             self._worker.defer("drop_constants", self.number)

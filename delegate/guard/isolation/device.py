@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A device that a child process has opened: what this process knows of it."""
+"""Proxy for a device that a child process has opened."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ _all: weakref.WeakSet[IsolatedDevice] = weakref.WeakSet()
 
 
 class IsolatedDevice:
-    """As runtime.device.Device, for all but calls.
+    """The interface of run.device.Device, except for calls.
 
     Attributes:
         worker: the child; profile, shares_memory, is_far, type, identity, proven, vector_width,
         compute_units: as Device's.
-    Raises: as start.opening.open_device, and DeviceError: the child ended.
+    Raises: as probing.opening.open_device, and DeviceError: the child died.
     """
 
     def __init__(self, options: Options) -> None:
-        """Let a child open the device that the options mean."""
+        """Open the device that the options select in a child."""
         self.profile = options.profile
 
         def opening(facts: Mapping[str, Any]) -> tuple[object, ...]:
@@ -59,5 +59,5 @@ class IsolatedDevice:
 
 
 def children_cpu_seconds() -> float:
-    """Return the processor time of the children that this process' devices have now."""
+    """Return the processor time of all running children of this process's devices."""
     return sum(each.worker.cpu_seconds for each in [*_all])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What stands in this process for an executor in a child."""
+"""Proxy for an executor in a child."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from delegate.plan.contents import MissingContent
 from delegate.plan.record import PartitionPlan
 from delegate.run.inspection import LaunchTime, PlanInspector
 
-# What a child does with an executor, by its number times four and one of these.
+# Actions on a child's executor, added to its number times four.
 RUN, SUBMIT, WAIT = range(3)
 ACTIONS = 4
 _NO_STEPS = "a model that runs in a process of its own (isolate=True) is not profiled"
@@ -28,7 +28,7 @@ _numbers = itertools.count()
 
 
 class IsolatedExecutor:
-    """As runtime.executor.Executor, which a child has; a new child makes it anew.
+    """The interface of run.executor.Executor; a new child creates it anew.
 
     Attributes:
         plan, inputs, outputs, batch, dispatch_mode, uses_fp16: as Executor's.
@@ -42,9 +42,9 @@ class IsolatedExecutor:
         state: IsolatedState | None = None,
         own_queue: bool = False,
     ) -> None:
-        """Let the child make it, and run it once; `state`, `own_queue`: as Executor.
+        """Create it in the child, and run it once; `state`, `own_queue`: as Executor.
 
-        Raises: what making it raises there; KilledChild: the child ended. DeviceError: no room.
+        Raises: as Executor; KilledChild: the child died. DeviceError: out of memory.
         """
         self.plan = plan
         self.inputs, self.outputs = (
@@ -68,7 +68,7 @@ class IsolatedExecutor:
             raise DeviceError(f"no shared memory: {error.strerror or error}") from error
         self._input_arrays = self._memory.arrays[: len(self.inputs)]
         self._output_arrays = self._memory.arrays[len(self.inputs) :]
-        self._submitted: tuple[int, Sequence[Bytes]] | None = None  # a child, and where results go
+        self._submitted: tuple[int, Sequence[Bytes]] | None = None  # a child, and the outputs
         self._guard = _Guard(state)
         try:
             with self._worker:
@@ -79,7 +79,7 @@ class IsolatedExecutor:
             raise
 
     def _make(self) -> None:
-        """Let this child have it; the caller has the worker."""
+        """Create it in the current child; the caller holds the worker's lock."""
         worker, state, memory = self._worker, self._state, self.copy_strategy._memory
         assert memory is not None
         if state is not None:
@@ -87,13 +87,13 @@ class IsolatedExecutor:
         try:
             self._constants.require_there()
         except (MissingContent, UnreadablePlan) as error:
-            raise DeviceError(f"what was planned is gone from the cache: {error}") from error
+            raise DeviceError(f"the plan is gone from the cache: {error}") from error
         what = self._constants.number, None if state is None else state.number, self._own_queue
         worker.ask("add_executor", self._number, *what, memory.path, self._sizes)
         self._child = worker.number
 
     def run(self, inputs: Sequence[Bytes], outputs: Sequence[Bytes]) -> None:
-        """Run once; arguments, Raises: as Executor's. DeviceError: the child ended, too."""
+        """Run once; arguments, Raises: as Executor's. DeviceError: also if the child died."""
         self._require_sizes(inputs, outputs)
         with self._worker, self._guard:
             self._begin(inputs)
@@ -101,7 +101,7 @@ class IsolatedExecutor:
             self._copy_to(outputs)
 
     def submit(self, inputs: Sequence[Bytes], outputs: Sequence[Bytes]) -> None:
-        """Begin a run, whose outputs are there after `wait`; as `run`."""
+        """Submit a run; the outputs are valid after `wait`. Raises as `run`."""
         self._require_sizes(inputs, outputs)
         with self._worker, self._guard:
             self._begin(inputs)
@@ -109,7 +109,7 @@ class IsolatedExecutor:
         self._submitted = self._child, outputs
 
     def wait(self) -> None:
-        """Return when the submitted run's outputs are there; raises DeviceError."""
+        """Wait for the submitted run's outputs; raises DeviceError."""
         if self._submitted is None:
             return
         (child, outputs), self._submitted = self._submitted, None
@@ -120,7 +120,7 @@ class IsolatedExecutor:
             self._copy_to(outputs)
 
     def _begin(self, inputs: Sequence[Bytes]) -> None:
-        """See to it that the child can run it, and bring the inputs."""
+        """Make sure that the child has it, and copy the inputs."""
         if self._worker.require() != self._child:
             self._make()
         if self._state is not None:
@@ -139,13 +139,13 @@ class IsolatedExecutor:
 
     @property
     def copy_strategy(self) -> IsolatedExecutor:
-        """What runs it: itself; raises DeviceError where it was closed."""
+        """This object itself; raises DeviceError if closed."""
         if self._memory is None:
             raise DeviceError("the delegate was closed")
         return self
 
     def host_array(self, size: int) -> Bytes:
-        """Return host bytes to copy from and to; undefined values."""
+        """Return uninitialised host memory to copy from and to."""
         return np.zeros(size, np.uint8)
 
     def guard(self) -> _Guard:
@@ -167,7 +167,7 @@ class IsolatedExecutor:
         raise DelegateError(_NO_STEPS)
 
     def close(self) -> None:
-        """Give the child's memory back; a second call does nothing."""
+        """Free it in the child; a second call does nothing."""
         memory, self._memory = self._memory, None
         if memory is None:
             return
@@ -177,7 +177,7 @@ class IsolatedExecutor:
 
 
 class _Guard:
-    """A context of a run, in which an error or Ctrl-C loses a state."""
+    """A context manager for a run, in which an error or Ctrl-C loses the state."""
 
     def __init__(self, state: IsolatedState | None) -> None:
         self._state = state

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Memory that this process and a child have together: the tensors of runs."""
+"""Shared memory of this process and a child, for the tensors of runs."""
 
 from __future__ import annotations
 
@@ -14,30 +14,30 @@ from numpy.typing import NDArray
 
 Bytes = NDArray[np.uint8]
 _ALIGNMENT = 4096  # a driver may copy whole pages faster
-# Nobody can cut it: whoever touches what is cut off is ended by SIGBUS.
+# Sealed against truncation: accessing a truncated mapping raises SIGBUS.
 _SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
 
 
 class SharedMemory:
-    """A file in memory, mapped.
+    """A mapped memfd.
 
     Attributes:
-        path: by which a child opens it; arrays: one of each size.
+        path: for the child to open it; arrays: one of each size.
     """
 
     def __init__(self, sizes: Sequence[int]) -> None:
-        """Make it; raises OSError: there is no room."""
+        """Create it; raises OSError: out of memory."""
         total = _places(sizes)[1]
         handle = os.memfd_create("tensors", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         try:
-            os.posix_fallocate(handle, 0, total)  # an error here, in the place of SIGBUS later
+            os.posix_fallocate(handle, 0, total)  # an error here instead of SIGBUS later
             fcntl.fcntl(handle, fcntl.F_ADD_SEALS, _SEALS)
             self.arrays = _mapped(handle, sizes)
         except BaseException:
             os.close(handle)
             raise
         self.path = f"/proc/{os.getpid()}/fd/{handle}"
-        # Only the descriptor: the mapping goes with the arrays.
+        # Only the descriptor: the arrays own the mapping.
         weakref.finalize(self, os.close, handle).atexit = False
 
 
@@ -51,7 +51,7 @@ def open_arrays(path: str, sizes: Sequence[int]) -> tuple[Bytes, ...]:
 
 
 def _places(sizes: Sequence[int]) -> tuple[list[int], int]:
-    """Return where each array begins, and the size of all."""
+    """Return the offset of each array, and the total size."""
     places, end = [], 0
     for size in sizes:
         places.append(end)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Values that outlive runs, in the memory of a device that a child process has."""
+"""Proxy for persistent tensors on a child's device."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _numbers = itertools.count()
 
 
 class IsolatedState(PersistentTensors):
-    """Stands for a State in the child, which begins with it and ends with it.
+    """Proxy for a State in the child, with the same lifetime as the child.
 
     Attributes:
-        number: that the child knows it by.
+        number: its id in the child.
     """
 
     def __init__(self, device: IsolatedDevice, *about: Any, **more: Any) -> None:
@@ -32,8 +32,8 @@ class IsolatedState(PersistentTensors):
         self._worker = device.worker
         self._worker.observers.add(self)
         self._added: list[tuple[list[Tensor], dict[str, Values]]] = []
-        self._child = 0  # the one that has it; 0: none
-        self._sent = 0  # of `_added`
+        self._child = 0  # number of the child that has it; 0: none
+        self._sent = 0  # how many of `_added` the child has
 
     def add(self, tensors: Iterable[Tensor], initial: Mapping[str, Values] | None = None) -> None:
         """As PersistentTensors."""
@@ -44,10 +44,10 @@ class IsolatedState(PersistentTensors):
         self._added.append((new, own))
 
     def _value_added(self) -> None:
-        pass  # the child is told before it runs anything
+        pass  # sent to the child before its next run
 
     def require_there(self) -> None:
-        """Let the child have it; the caller has the worker, and a child. Raises as Worker.ask."""
+        """Create it in the current child; requires the worker's lock. Raises as Worker.ask."""
         number, about = self.number, self._about
         if self._child != self._worker.number:
             self._worker.ask("add_state", number, *about)
@@ -57,7 +57,7 @@ class IsolatedState(PersistentTensors):
             self._sent += 1
 
     def child_ended(self, why: str) -> None:
-        """Lose what the child had."""
+        """Mark the child's values as lost."""
         if self._child:
             self._child = 0
             self.lose(why)
@@ -65,7 +65,7 @@ class IsolatedState(PersistentTensors):
     def reset(self) -> None:
         """As PersistentTensors."""
         with self.lock, self._worker:
-            if self._child:  # else it begins anew with the next one
+            if self._child:  # else the next child starts anew
                 self._ask("reset")
             self._lost = ""
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The child process that has a device, and another one after it has ended."""
+"""The child process that owns a device, and its replacement after a crash."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ from delegate.plan.codec import UnreadablePlan
 from delegate.plan.contents import MissingContent
 from delegate.run.programs import MissingBinary
 
-EVENT_SECONDS = 150  # from one event of a start to the next: the self-test of a device takes 120
-_ALL_SECONDS, _MOST = 60.0, 3  # deaths within so long end it
+EVENT_SECONDS = 150  # between events of a start: the self-test of a device takes 120
+_ALL_SECONDS, _MOST = 60.0, 3  # deaths within this time, then it is given up
 _GIVEN_UP = (
     f"the process that executes the plan ended {_MOST} times within {_ALL_SECONDS:.0f} s, so no "
     "other one is started"
@@ -50,51 +50,51 @@ _log = logging.getLogger("delegate")
 
 
 class ExitObserver(Protocol):
-    """What has values in a child."""
+    """An object with values in a child."""
 
     def child_ended(self, why: str) -> None:
-        """Take note that they are gone."""
+        """Called when they are lost."""
 
 
 class IsolationProcess:
-    """A child process with an opened device. One thread at a time has it, by `with`.
+    """A child process with an opened device. Its lock is taken by `with`, one thread at a time.
 
     Attributes:
-        facts: what the child says of the device; number: of the child, from 1.
-        observers: told how each child ended.
+        facts: the child's description of the device; number: of the child, from 1.
+        observers: notified when a child has ended.
         is_closed: whether `close` was called.
     """
 
     def __init__(
         self, opening: Callable[[Mapping[str, Any]], tuple[object, ...]], seconds: float
     ) -> None:
-        """Start a child, and let it open the device.
+        """Start a child, and open the device in it.
 
-        `opening`: gives what a child is told, by the facts of the one before, at first {}.
-        `seconds`: that a run may take; 0: as long as it wants to.
-        Raises: what opening raises there. DeviceError: the child ended, or none can be started.
+        `opening`: returns the child's arguments, given the facts of the previous one, at first {}.
+        `seconds`: time limit of a run; 0: none.
+        Raises: as opening a device. DeviceError: the child died, or cannot be started.
         """
         process.require_own()
         self._opening, self._seconds = opening, seconds or float("inf")
         self.facts: Mapping[str, Any] = {}
         self.number = 0
         self.is_closed = False
-        self._user = os.getpid()  # not a fork of it
+        self._user = os.getpid()  # excludes forks
         self._child: Child | None = None
-        self._stop: Any = None  # weakref's: ends the child where nobody has this any more
+        self._stop: Any = None  # a weakref.finalize that ends the child
         self._deaths: deque[float] = deque(maxlen=_MOST)
         self.observers: weakref.WeakSet[ExitObserver] = weakref.WeakSet()
         self._is_ready = False
         self._deferred: deque[tuple[int, tuple[object, ...]]] = deque()
         self._lock = threading.Lock()
-        self._owner = 0  # the thread that has the lock
+        self._owner = 0  # the thread that holds the lock
         with self:
             self._open()
 
     def __enter__(self) -> None:
         process.require_own()
         thread = threading.get_ident()
-        if self._owner == thread:  # in a handler of a signal
+        if self._owner == thread:  # in a signal handler
             raise DeviceError("the process that executes plans is in the middle of a run")
         self._lock.acquire()
         self._owner = thread
@@ -103,12 +103,12 @@ class IsolationProcess:
         self._owner = 0
         self._lock.release()
 
-    # What follows until `defer` is for the thread that has it.
+    # The methods up to `defer` require the lock.
 
     def require(self) -> int:
-        """Return the number of a child that has opened the device, which is started if need be.
+        """Return the number of a child that has opened the device; starts one if necessary.
 
-        Raises: NotRestarted: too many have ended. DeviceError: it cannot be started, or ended.
+        Raises: NotRestarted: too many have died. DeviceError: it cannot be started, or died.
         """
         if not self._is_ready:
             self._open()
@@ -119,7 +119,7 @@ class IsolationProcess:
         return self.number
 
     def ask(self, *request: object) -> dict[str, Any]:
-        """Return the answer of this child; raises what it raised, and KilledChild: it ended."""
+        """Return this child's answer; re-raises its exceptions, and KilledChild: it died."""
         try:
             child = self._require_child()
             child.send(pickle.dumps(request, protocol=5))
@@ -129,7 +129,7 @@ class IsolationProcess:
             raise
 
     def run(self, number: int) -> None:
-        """Let this child do what it knows by a number; raises as `ask`, but DeviceError."""
+        """Run the action of this number in the child; raises as `ask`, except DeviceError."""
         try:
             event = self._require_child().exchange(number, self._seconds)
             if event is not None:
@@ -139,7 +139,7 @@ class IsolationProcess:
             raise
 
     def _handle_error(self, error: BaseException, kind: type[DeviceError]) -> None:
-        """Raise how the child ended, if it did; replace one that Ctrl-C left in the middle."""
+        """Raise how the child ended, if it did; replace a child interrupted by Ctrl-C."""
         if isinstance(error, ChildDied):
             if self.is_closed:
                 raise DeviceError("the device was closed") from None
@@ -150,7 +150,7 @@ class IsolationProcess:
             self._replace("a run was interrupted")
 
     def defer(self, *request: object) -> None:
-        """Ask this before what is asked next, and if nobody has it, now."""
+        """Send this before the next request, or now if the lock is free."""
         if os.getpid() != self._user:
             return
         self._deferred.append((self.number, request))
@@ -164,7 +164,7 @@ class IsolationProcess:
             self._lock.release()
 
     def close(self) -> None:
-        """End the child, also in the middle of a run; a second call does nothing."""
+        """End the child, even during a run; a second call does nothing."""
         self.is_closed = True
         child = self._child
         if child is not None and os.getpid() == self._user and self._stop.detach():
@@ -172,16 +172,16 @@ class IsolationProcess:
 
     @property
     def cpu_seconds(self) -> float:
-        """The processor time of all threads of the child; 0: there is none."""
+        """Processor time of the child; 0: there is none."""
         child = self._child
         if child is None or self.is_closed:
             return 0.0
-        with contextlib.suppress(OSError):  # it has ended
-            return time.clock_gettime(~child.pid << 3 | 2)  # as clock_getcpuclockid(3)
+        with contextlib.suppress(OSError):  # it has exited
+            return time.clock_gettime(~child.pid << 3 | 2)  # see clock_getcpuclockid(3)
         return 0.0
 
     def _require_child(self) -> Child:
-        # Garbage is collected in any order: who has this may be closed after the child was.
+        # Finalisers run in any order: a user of this may be closed after the child was.
         if self._child is None or self.is_closed or not self._stop.alive:
             raise DeviceError("the device was closed")
         return self._child
@@ -198,7 +198,7 @@ class IsolationProcess:
 
     def _start(self) -> None:
         command = command_of("delegate.guard.isolated_child", str(os.getpid()))
-        own = {"OPENBLAS_NUM_THREADS": "1"}  # NumPy starts threads nobody needs
+        own = {"OPENBLAS_NUM_THREADS": "1"}  # NumPy would start unused threads
         try:
             self._child = _starter()(partial(_IsolatedChild, command, own))
         except OSError as error:
@@ -208,7 +208,7 @@ class IsolationProcess:
         self._stop = weakref.finalize(self, _stop, self._child, os.getpid())
 
     def _answer_to(self, event: dict[str, Any], seconds: float) -> dict[str, Any]:
-        """Return the answer to what was asked, of this event and those that follow."""
+        """Return the answer to a request, from this event and those that follow."""
         child = self._require_child()
         while True:
             match event:
@@ -217,7 +217,7 @@ class IsolationProcess:
                 case {"answer": dict(answer), **rest}:
                     return answer | rest
                 case {"error": [str(name), str(text)], "is_lost": is_lost}:
-                    if is_lost:  # the driver's context may be of no use any more
+                    if is_lost:  # the driver's context may be unusable
                         self._lose(text)
                     raise _ERRORS.get(name, DeviceError)(text)
                 case {"log": str(text), "level": int(level)}:
@@ -227,14 +227,14 @@ class IsolationProcess:
             event = child.event(seconds)
 
     def _lose(self, why: str) -> None:
-        """Replace a child that has ended, hangs, or has a driver that fails."""
+        """Replace a child that has died, hangs, or has a failing driver."""
         self._deaths.append(time.monotonic())
         self._replace(why)
 
     def _replace(self, why: str) -> None:
-        """End the child, and start the next one, which imports while the caller does other things.
+        """End the child, and start the next one, which imports modules in the background.
 
-        It opens nothing before it is asked.
+        It opens nothing until requested.
         """
         if self._child is not None and self._stop.detach():
             self._child.close()
@@ -245,7 +245,7 @@ class IsolationProcess:
         if self._is_given_up:
             _log.warning("%s: %s", _GIVEN_UP, why)
         elif not self.is_closed:
-            with contextlib.suppress(DeviceError):  # the next run meets it, too
+            with contextlib.suppress(DeviceError):  # the next run reports it
                 self._start()
 
     @property
@@ -256,18 +256,18 @@ class IsolationProcess:
 
 class _IsolatedChild(Child):
     def __init__(self, command: Sequence[str], environment: Mapping[str, str]) -> None:
-        """What a driver writes is for this process' user, as if it were here."""
+        """Driver output goes to this process's stderr."""
         super().__init__(command, environment, keeps_stderr=False, is_awaited_stopped=False)
 
 
 def _stop(child: Child, owner: int) -> None:
-    """End a child that nobody has any more, but not of a forked process."""
+    """End a child that is no longer referenced, unless in a forked process."""
     if os.getpid() == owner:
         child.close()
 
 
 class _Starter:
-    """A thread as old as the process: Linux ends children with the thread that started them."""
+    """A thread as old as the process: Linux kills children with the thread that started them."""
 
     def __init__(self) -> None:
         self._waiting: queue.SimpleQueue[tuple[Callable[[], Child], Future[Child]]]

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A device is tried in a child process, and opened."""
+"""Tests a device in a child process, and opens it."""

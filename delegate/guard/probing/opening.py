@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which device is opened, with what it was proven to do, and what lowering may know of it."""
+"""Selects and opens a device with its proven features, and describes it for lowering."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _log = logging.getLogger("delegate")
 
 
 def usable_isa(proven: frozenset[str]) -> frozenset[str]:
-    """Return what of this the kernel of the operating system lets this process use."""
+    """Return the features that the operating system lets this process use."""
     if AMX in proven and (why := process.tile_registers_refused()):
         _log.info("%s: amx is not used", why)
         return proven - {AMX}
@@ -27,10 +27,10 @@ def usable_isa(proven: frozenset[str]) -> frozenset[str]:
 
 
 def open_device(options: Options) -> Device:
-    """Open the first device meant that passes its self-test.
+    """Open the first matching device that passes its self-test.
 
     Raises:
-        NoDeviceError: none matches, or each that does fails; the text has each reason.
+        NoDeviceError: none matches, or all fail; the message has each reason.
     """
     selector, profile, excluded = options.device, options.profile, {*options.exclude_isa}
     found = matching(selector)
@@ -54,7 +54,7 @@ def open_device(options: Options) -> Device:
 
 
 def target_of(device: AnyDevice, rules: Rules, registers: int = 0) -> Target:
-    """Return what lowering may know of a device."""
+    """Return the description of a device for lowering."""
     return Target(
         device_type=device.type,
         vector_width=min(device.vector_width, most_lanes(device.proven)),

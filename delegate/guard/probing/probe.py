@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""May a device be used, and what can it do? Asked in a child process, and remembered.
+"""Self-tests of a device in a child process, with cached results.
 
-A driver that crashes, hangs or computes wrongly shows it there and costs a warning here. So do
-instructions the device lacks: what `Target.isa` holds was compiled, run and compared there.
+A driver that crashes, hangs or computes wrongly does so there and costs a warning here. The same
+holds for instruction sets: those in `Target.isa` were compiled, run and verified there.
 """
 
 from __future__ import annotations
@@ -26,23 +26,23 @@ from delegate.run.device import allowed, identity_with
 from delegate.run.device_list import DeviceInfo
 
 TIMEOUT_SECONDS = 120  # a cold start takes a second or two; a slow board's compiler far longer
-_SOURCES = "self-tests"  # what their digests are kept as
-ISA_TIMEOUT_SECONDS = 30  # for what a device can do without
+_SOURCES = "self-tests"  # cache key of their digests
+ISA_TIMEOUT_SECONDS = 30  # for optional features
 
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """What a device's self-tests found."""
+    """Results of a device's self-tests."""
 
-    failure: str | None  # why it cannot be used
-    isa: frozenset[str] = frozenset()  # what it can do beyond OpenCL C 1.2
+    failure: str | None  # why it is unusable
+    isa: frozenset[str] = frozenset()  # features beyond OpenCL C 1.2
 
 
 def examine(info: DeviceInfo, profile: DeviceProfile | None = None) -> Proof:
-    """Return a device's proof; what this driver version passed or failed is not asked again.
+    """Return a device's proof; results are cached for the driver version.
 
-    Under low limits the first test is: the driver may not get by with them. `profile`: the tests
-    keep its limits, and what it does not allow is not tested.
+    Under low limits the first test is repeated: they may be too low for the driver. `profile`:
+    tests obey its limits, and features it excludes are not tested.
     """
     tried = [name for name in tried_on(info.type) if name not in lacked_by(_flags())]
     identity = identity_with(info, profile)
@@ -67,21 +67,21 @@ def examine(info: DeviceInfo, profile: DeviceProfile | None = None) -> Proof:
 
 
 def driver_fault(info: DeviceInfo, profile: DeviceProfile | None = None) -> str:
-    """Return how a plain kernel that no cache has fails now in a child; "" if it works."""
+    """Return how an uncached fallback kernel fails in a child now; "" if it works."""
     return _fault(info, profile, Trial(SELF_TEST, FRESH))
 
 
 def _fault(info: DeviceInfo, profile: DeviceProfile | None, test: Trial) -> str:
-    """Return how a test fails without which the device is not used, "" if it passes.
+    """Return how a mandatory test fails, "" if it passes.
 
-    A child that dies may do so by chance.
+    A child may die by coincidence.
     """
     for _ in range(2):
         request = "self_tests", info, profile, [test], ()
         response = helper.ask(*request, step_seconds=TIMEOUT_SECONDS)
         if (answer := response.outcomes.get(test)) is not None:
             return "" if answer == PASSED else answer
-    # Here, as in `_digests`.
+    # Imported lazily, as in `_digests`.
     from delegate.guard.probing.self_tests import advice
 
     child_exit = response.exit
@@ -95,7 +95,7 @@ def _fault(info: DeviceInfo, profile: DeviceProfile | None, test: Trial) -> str:
 
 @lru_cache(maxsize=1)
 def _flags() -> frozenset[str]:
-    """Return what the system says of this processor; it may say nothing."""
+    """Return the system's CPU flags; may be empty."""
     try:
         return frozenset(Path("/proc/cpuinfo").read_text().split())
     except OSError:
@@ -104,10 +104,10 @@ def _flags() -> frozenset[str]:
 
 @lru_cache(maxsize=8)
 def _tests(identity: str, isas: tuple[str, ...]) -> tuple[Trial, ...]:
-    """Return the self-tests, the device's own first; each delegate asks for them when it opens.
+    """Return the self-tests, the mandatory one first; called whenever a delegate opens a device.
 
-    The digest of its source is in each one's name. `identity`: of the device, with whose facts the
-    digests are kept for this installation.
+    The name of each contains the digest of its source. `identity`: of the device, with whose facts
+    the digests are cached for this installation.
     """
     store, package, names = Store(identity), installation_key(), [DEVICE, *isas]
     digests = _stored_digests(store.load(FACTS).get(_SOURCES), package)
@@ -118,7 +118,7 @@ def _tests(identity: str, isas: tuple[str, ...]) -> tuple[Trial, ...]:
 
 
 def _stored_digests(stored: object, package: str) -> dict[str, Any]:
-    """Return the digests that are kept, if they are this installation's."""
+    """Return the cached digests, if they are this installation's."""
     if isinstance(stored, list) and len(stored) == 2 and stored[0] == package:
         return stored[1] if isinstance(stored[1], dict) else {}
     return {}
@@ -126,7 +126,7 @@ def _stored_digests(stored: object, package: str) -> dict[str, Any]:
 
 def _digests(isas: tuple[str, ...]) -> dict[str, str]:
     """Return the digest of each self-test's source by name."""
-    # Here, as these take ops, which a start with a plan does not: 0.1 s.
+    # Imported lazily: these import ops, which a start with a plan does not need: 0.1 s.
     from delegate.guard.probing.self_tests import device_launch, program_of
 
     launches = {DEVICE: device_launch()[0]}

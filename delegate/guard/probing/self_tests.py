@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a device is asked in a child process for delegate.guard.probing.probe.
+"""Self-tests of a device, run in a child process for delegate.guard.probing.probe.
 
-A test builds a small kernel, runs it and compares.
+A test builds a small kernel, runs it and compares its output.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from delegate.run.executor import Executor
 
 _WRONG = "other numbers than expected"
 _LANES16_SECONDS = 10  # of CPU time
-# PoCL forgets its library of built-ins with the last context: half a second for each test.
+# PoCL unloads its built-in library with the last context: half a second for each test.
 _open_devices: list[Device] = []
 
 
@@ -53,7 +53,7 @@ _CASES = np.array(
 
 
 def device_launch() -> tuple[Launch, Tensor]:
-    """Return the launch of the test without which a device is not used, and its answers."""
+    """Return the launch of the mandatory test, and its output tensor."""
     answers = Tensor(0, "answers", _CASES.shape, "int32")
     launch = Launch(
         "runtime_self_test",
@@ -81,7 +81,7 @@ def _expected() -> NDArray[np.int32]:
 
 
 def self_test(device: Device, is_fresh: bool = False) -> str | None:
-    """Build and run the self-test kernel; return what is wrong, or None. `is_fresh`: as FRESH."""
+    """Build and run the mandatory test; return the failure, or None. `is_fresh`: as FRESH."""
     launch, answers = device_launch()
     kernels = Kernels(device)
     if is_fresh:
@@ -104,20 +104,20 @@ def self_test(device: Device, is_fresh: bool = False) -> str | None:
 
 _A = np.random.default_rng(1).integers(0, 256, (16, 32)).astype(np.uint8)
 _B = np.random.default_rng(2).integers(-128, 128, (8, 32)).astype(np.int8)
-# The ends of the range: the pairs' sums pass 16 bits, where some instructions saturate.
+# Extremes: sums of pairs exceed 16 bits, where some instructions saturate.
 _A[0], _A[1], _B[0], _B[1] = 255, 255, -128, 127
-# For "nearest": floats whose products and sums are rounded, and ties.
+# For "nearest": floats whose products and sums need rounding, and ties.
 _X = (np.random.default_rng(3).integers(-(2**24), 2**24, 64) / np.float32(2**20)).astype(np.float32)
 _Y = (np.random.default_rng(4).integers(-(2**24), 2**24, 64) / np.float32(2**21)).astype(np.float32)
 _X[:8], _Y[:8], _Y[-8:] = np.arange(8) * 2 + 1, 1, 0  # halves, once halved
-# For "fp16": numbers whose products and their sums are halves, too, however they are rounded.
+# For "fp16": numbers whose products and sums are exact in fp16.
 _WHOLE = np.random.default_rng(7).integers(-16, 17, 64).astype(np.float16)
 _INPUTS: Mapping[str, tuple[NDArray[Any], NDArray[Any]]] = {
     **dict.fromkeys(("nearest", "stored_halves"), (_X, _Y)),
     "fp16": (_WHOLE, _WHOLE[::-1].copy()),
 }
 _ORDER_STEPS, _ORDER_RUNS, _ORDER_VALUES = 40, 100, 64 * 16
-# For "params_argument": with the others about as many as the longest block of a kernel has.
+# For "params_argument": together about as many as the longest block of a kernel has.
 _VALUES = {
     f"value_{i}": int(value)
     for i, value in enumerate(np.random.default_rng(6).integers(-(2**31), 2**31, 32))
@@ -168,13 +168,13 @@ def _order_program(feature: Feature, group_items: int) -> Program:
 
 
 def feature_test(device: Device, feature: Feature) -> str:
-    """Build and run the self-test of a feature; return PASSED, or what went wrong."""
+    """Build and run the self-test of a feature; return PASSED, or the failure."""
     if feature.is_asked and not is_accelerated(device.cl_device, feature.takes_int8):
         return "the device does not say that it is accelerated"
     if feature.name == AMX and (why := process.tile_registers_refused()):
         return why
     if feature.is_order:
-        # Groups of one item and of several run two kernels.
+        # Groups of one item and of several use different kernels.
         ends = (_order_test(device, _order_program(feature, n)) for n in (1, 64))
         return next((end for end in ends if end != PASSED), PASSED)
     executor = planned_executor(device, Kernels(device), program_of(feature))
@@ -213,7 +213,7 @@ def _answers(feature: Feature) -> NDArray[np.int32]:
 
 
 def _builtin_answers() -> NDArray[np.int32]:
-    """Return a row a built-in function, on 8 pairs of numbers; as runtime_isa.cl."""
+    """Return a row for each built-in function, on 8 pairs of numbers; as runtime_isa.cl."""
     x = _A.reshape(-1)[:32].view(np.int32).astype(np.int64)
     y = _B.reshape(-1)[:32].view(np.int32).astype(np.int64)
     short, other = x >> 20, y >> 20
@@ -253,7 +253,7 @@ def _order_test(device: Device, program: Program) -> str:
 
 @lru_cache(maxsize=1)
 def _order_runs() -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-    """Return inputs and outputs of the order program, (runs, values) each."""
+    """Return inputs and outputs of the order program, each of shape (runs, values)."""
     first = np.random.default_rng(5).integers(0, 2**32, (_ORDER_RUNS, _ORDER_VALUES), np.uint32)
     tiles, items = np.divmod(np.arange(_ORDER_VALUES), 16)
     other = (tiles * 7 + 1) % 64 * 16 + (items * 5 + 3) % 16
@@ -264,11 +264,11 @@ def _order_runs() -> tuple[NDArray[np.int32], NDArray[np.int32]]:
 
 
 def run_self_test(info: DeviceInfo, proven: Sequence[str], profile: DeviceProfile | None) -> str:
-    """Return the answer of the first test; `proven`: it, and what its kernels may use beside it."""
+    """Return the result of the first test; `proven`: it, and features its kernels may use."""
     name = proven[0]
     try:
         if name == LANES16:
-            # NOTE: PoCL 3.0 may compile it for ever and take all memory before it crashes.
+            # NOTE: PoCL 3.0 may compile it forever, and exhaust memory before it crashes.
             signal.setitimer(signal.ITIMER_PROF, _LANES16_SECONDS)
         is_plain = name in (DEVICE, FRESH)
         device = Device(info, proven=() if is_plain else proven, profile=profile)
@@ -283,7 +283,7 @@ def run_self_test(info: DeviceInfo, proven: Sequence[str], profile: DeviceProfil
 
 
 def advice(info: DeviceInfo, text: str) -> str:
-    """Return what to install where a driver fails with this text; "" if that is not known."""
+    """Return what to install if a driver fails with this text; "" if unknown."""
     if "Portable Computing Language" not in info.platform:
         return ""
     if not os.environ.get("PATH"):

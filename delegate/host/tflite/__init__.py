@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""TFLite's own structures, memory and kernels, as a delegate meets them."""
+"""TFLite's C structures, memory, kernels and arithmetic rules."""

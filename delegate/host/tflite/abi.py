@@ -2,7 +2,7 @@
 """ctypes mirror of TFLite's C interface for delegates: structures, no logic.
 
 Source: tflite/core/c/common.h. Only the leading fields of TfLiteContext are declared; it is never
-made or copied here. The orders hold from tflite-runtime 2.14 to ai-edge-litert 2.3.
+created or copied here. The layouts hold from tflite-runtime 2.14 to ai-edge-litert 2.3.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from typing import Any
 OK = 0  # kTfLiteOk
 ERROR = 1  # kTfLiteError
 READ_ONLY = 1  # kTfLiteMmapRo, an allocation type: a constant of the file
-ARENA = 2  # kTfLiteArenaRw, likewise: TFLite plans where it lies
+ARENA = 2  # kTfLiteArenaRw, likewise: in TFLite's arena
 DYNAMIC = 4  # kTfLiteDynamic, likewise
 BUILTIN_DELEGATE = 51  # kTfLiteBuiltinDelegate
-MARK = 2  # kTfLiteEdgeTpuContext, a type of external contexts, which no kernel of TFLite looks at
+MARK = 2  # kTfLiteEdgeTpuContext, a type of external contexts that no TFLite kernel reads
 # kTfLiteDelegateFlagsAllowDynamicTensors: without it, one dynamic tensor anywhere in a model makes
-# TFLite refuse the whole delegate. RequirePropagatedShapes (2) is not set: when a dynamic tensor
-# gets its size during a run, TFLite (Subgraph::PrepareOpsAndTensors) would prepare the plan it had
-# before delegation again, from an index that counts the nodes of the delegated plan. Kernels of
-# the CPU that ran already are prepared again, and their temporaries never get memory: the next run
-# ends the process. Each kernel's prepare sizes its outputs instead.
+# TFLite refuse the whole delegate. RequirePropagatedShapes (2) is not set: when a dynamic tensor is
+# resized during a run, TFLite (Subgraph::PrepareOpsAndTensors) would re-prepare the plan from
+# before delegation, starting at an index into the delegated plan. CPU kernels that have already run
+# are prepared again, their temporaries never get memory, and the next run crashes. Instead, each
+# kernel's prepare sizes its outputs.
 FLAGS = 1
 
 
@@ -105,7 +105,7 @@ class Registration(C.Structure):
 
 
 class ExternalContext(C.Structure):
-    """TfLiteExternalContext: TFLite calls Refresh, if there is one, when threads are set."""
+    """TfLiteExternalContext: TFLite calls Refresh, if not null, when threads are set."""
 
     _fields_ = [("type", C.c_int), ("Refresh", C.c_void_p)]
 
@@ -116,9 +116,9 @@ class Context(C.Structure):
         ("GetExecutionPlan", C.CFUNCTYPE(C.c_int, C.c_void_p, C.POINTER(C.POINTER(IntArray)))),
         ("tensors", C.POINTER(Tensor)),
         ("impl", C.c_void_p),
-        # It takes the array over and frees it with C's free(); see new_int_array.
+        # It takes ownership of the array and frees it with C's free(); see new_int_array.
         ("ResizeTensor", C.CFUNCTYPE(C.c_int, C.c_void_p, C.POINTER(Tensor), C.c_void_p)),
-        # Variadic in C: the arguments after the format are passed as this prototype says.
+        # Variadic in C: arguments after the format are passed by this prototype.
         ("ReportError", C.CFUNCTYPE(None, C.c_void_p, C.c_char_p, C.c_char_p)),
         ("AddTensors", C.c_void_p),
         (
@@ -136,7 +136,7 @@ class Context(C.Structure):
             C.CFUNCTYPE(C.c_int, C.c_void_p, Registration, C.POINTER(IntArray), C.c_void_p),
         ),
         ("recommended_num_threads", C.c_int),
-        # All graphs of an interpreter share these, by type; None: not set.
+        # Shared by all graphs of an interpreter, by type; None: not set.
         ("GetExternalContext", C.CFUNCTYPE(C.c_void_p, C.c_void_p, C.c_int)),
         ("SetExternalContext", C.CFUNCTYPE(None, C.c_void_p, C.c_int, C.c_void_p)),
     ]
@@ -158,7 +158,7 @@ class Delegate(C.Structure):
 
 
 def ints(array: Any) -> tuple[int, ...]:
-    """The values of a pointer to IntArray; () for a null pointer."""
+    """Return the values of a pointer to IntArray; () for a null pointer."""
     if not array:
         return ()
     address = C.addressof(array.contents) + IntArray.data.offset
@@ -166,7 +166,7 @@ def ints(array: Any) -> tuple[int, ...]:
 
 
 def int_array(values: tuple[int, ...]) -> Any:
-    """A new IntArray, as the ctypes array that owns its memory."""
+    """Return a new IntArray, as the ctypes array that owns its memory."""
     return (C.c_int * (len(values) + 1))(len(values), *values)
 
 
@@ -175,10 +175,10 @@ _malloc.restype, _malloc.argtypes = C.c_void_p, (C.c_size_t,)
 
 
 def new_int_array(values: tuple[int, ...]) -> int:
-    """The address of a new IntArray that TFLite may free.
+    """Return the address of a new IntArray that TFLite may free.
 
     Raises:
-        MemoryError: there is no memory.
+        MemoryError: out of memory.
     """
     array = int_array(values)
     address = _malloc(C.sizeof(array))

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""TFLite's C calls (prepare, init, invoke, free) -> the hooks it was given.
+"""TFLite's C callbacks (prepare, init, invoke, free), forwarded to Python hooks.
 
-No exception crosses back into C: it becomes TFLite's error status with its text.
+Exceptions never propagate into C: they become TFLite's error status with a message.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from delegate.host.tflite.views import Bytes, Views, tensor_bytes
 T = TypeVar("T")
 
 Shapes = dict[int, tuple[int, ...]]  # tensor index -> sizes
-Constants = dict[int, Bytes]  # tensor index -> TFLite's own bytes of it
+Constants = dict[int, Bytes]  # tensor index -> TFLite's own copy
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,33 +31,33 @@ class PlannedNode:
 
     index: int
     op: str  # the builtin's name, or the custom op's own
-    inputs: tuple[int, ...]  # tensor indices, -1 = left out
+    inputs: tuple[int, ...]  # tensor indices, -1 = omitted
     outputs: tuple[int, ...]
 
 
 class Kernel(Protocol):
-    """One partition, as TFLite drives it."""
+    """One partition, as called by TFLite."""
 
     @property
     def inputs(self) -> Sequence[int]:
-        """The tensor indices that it wants filled before a run; `prepare` may change both."""
+        """The tensor indices to fill before a run; `prepare` may change both."""
 
     @property
     def outputs(self) -> Sequence[int]:
-        """Those that a run fills."""
+        """The tensor indices that a run fills."""
 
     def prepare(self, shapes: Shapes) -> Shapes:
-        """Get ready for these shapes of all tensors; return those of the outputs."""
+        """Prepare for these shapes of all tensors; return those of the outputs."""
 
     def invoke(self, inputs: Sequence[Bytes], outputs: Sequence[Bytes]) -> None:
-        """Run once; the arrays are TFLite's own memory and die with the call."""
+        """Run once; the arrays are TFLite's memory, valid only during the call."""
 
     def close(self) -> None:
         """Release its memory."""
 
 
 class Hooks(Protocol):
-    """What a delegate does, without C."""
+    """The delegate's side of the callbacks, without C."""
 
     def claim(
         self, context: int, plan: Sequence[PlannedNode], shapes: Shapes, constants: Constants
@@ -68,26 +68,26 @@ class Hooks(Protocol):
         """Return the kernel of a group of claimed nodes."""
 
     def failed(self, error: BaseException) -> None:
-        """Hear of an exception that is about to become a TFLite error."""
+        """Called with an exception before it becomes a TFLite error."""
 
 
-# Callbacks that C may still call must not be collected, also when the garbage collector takes an
-# interpreter and its delegate in one cycle, in whichever order. Left behind: at most one idle one.
+# Callbacks that C may still call must not be collected, even if the garbage collector frees an
+# interpreter and its delegate in one cycle, in any order. At most one idle entry is left over.
 _in_use: set[NativeDelegate] = set()
 
 
 class NativeDelegate:
-    """A TfLiteDelegate in C's eyes.
+    """A TfLiteDelegate structure.
 
     Attributes:
         address: of the structure; valid while this object lives.
     """
 
     def __init__(self, name: str, hooks: Hooks) -> None:
-        # A copy first: another thread may be adding its own.
+        # A copy: another thread may be adding its own.
         for idle in [native for native in tuple(_in_use) if not native._kernels]:
             _in_use.discard(idle)
-        # Weak: the delegate owns this object, and its device memory must go when it does.
+        # Weak: the delegate owns this object, and its device memory must be freed with it.
         self._hooks_reference = weakref.ref(hooks)
         self._kernels: dict[int, Kernel] = {}
         self._views: dict[Kernel, Views] = {}
@@ -131,14 +131,14 @@ class NativeDelegate:
                     context, self._registration, pointer, delegate
                 )
             )
-        except BaseException as error:  # C must get a status, also for Ctrl-C
+        except BaseException as error:  # C needs a status, also for Ctrl-C
             return self._report(context, error)
 
     def _init(self, context: int, buffer: int, length: int) -> int:
         try:
             params = abi.DelegateParams.from_address(buffer)
             kernel = self._hooks.partition(context, abi.ints(params.nodes_to_replace))
-        except BaseException as error:  # C has no way to refuse here; prepare will
+        except BaseException as error:  # init cannot fail in C; prepare will
             self._failure = error
             return 0
         handle = next(self._handles)
@@ -152,15 +152,15 @@ class NativeDelegate:
             self._views.pop(kernel, None)
             try:
                 kernel.close()
-            except Exception as error:  # C takes no answer here
+            except Exception as error:  # free returns no status
                 self._tell(error)
 
     def _prepare_kernel(self, context: int, node: Any) -> int:
         try:
             kernel = self._kernel(node)
             view = abi.Context.from_address(context)
-            self._views.pop(kernel, None)  # it may want others
-            # TFLite prepares what reads a dynamic tensor during the run, once that has its size.
+            self._views.pop(kernel, None)  # inputs and outputs may change
+            # TFLite prepares readers of a dynamic tensor during the run, once its size is known.
             for index, shape in kernel.prepare(_shapes(view)).items():
                 _give_shape(context, view, index, shape)
         except BaseException as error:
@@ -194,13 +194,13 @@ class NativeDelegate:
         known = isinstance(error, DelegateError)
         text = str(error) if known else f"{type(error).__name__}: {error}"
         view = abi.Context.from_address(context)
-        # Ends the line: TFLite appends text to it.
+        # A newline, as TFLite appends text.
         view.ReportError(context, b"%s\n", f"OpenCL delegate: {text}".encode())
         return abi.ERROR
 
 
 def _kept_whole(call: Callable[..., T]) -> Callable[..., T]:
-    """Return a callback that the process does not end within."""
+    """Return a callback that the process's exit waits for."""
     inside = process.ProtectedCall()
 
     def kept_whole(*arguments: Any) -> T:
@@ -236,12 +236,12 @@ def _shapes(view: abi.Context) -> Shapes:
 
 
 def _give_shape(context: int, view: abi.Context, index: int, shape: tuple[int, ...]) -> None:
-    """Tell TFLite the shape of an output that it took for one known only during a run."""
+    """Set the shape of an output that TFLite took for dynamic."""
     tensor = view.tensors[index]
     if tensor.allocation_type != abi.DYNAMIC and abi.ints(tensor.dims) == shape:
         return
     if tensor.allocation_type == abi.DYNAMIC:
-        # TFLite's own kernels do the same once they know the size; its planner then finds memory.
+        # As TFLite's own kernels do once they know the size; its planner then allocates memory.
         tensor.allocation_type = abi.ARENA
         tensor.data = None
     if view.ResizeTensor(context, C.pointer(tensor), abi.new_int_array(shape)) != abi.OK:

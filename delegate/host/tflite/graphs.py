@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The graphs of the interpreters that call: of a given file, or as TFLite holds them.
+"""Finds the graphs of calling interpreters: in a given file, or in TFLite's memory.
 
-TFLite's plan is compared with them: have the interpreter and the delegate the same model?
+They are compared with TFLite's plan, to detect a delegate with another model.
 """
 
 from __future__ import annotations
@@ -37,22 +37,22 @@ class Graphs:
     """
 
     def __init__(self, model: Source | Graph | Subgraphs | None, marks: Marks) -> None:
-        """`model`: the one of every interpreter, or what was read of it, which is not read again.
+        """`model`: the model of every interpreter, or its parsed form.
 
-        None: each is found in the memory of TFLite.
+        None: each is found in TFLite's memory.
 
         Raises:
-            ModelError: the model cannot be read. OSError: nor can its file.
+            ModelError: the model cannot be read. OSError: the file cannot be read.
         """
         self._file: _ModelFile | None = None  # of the given model
         self._marks = marks
-        # By its mark, the last interpreter of several graphs.
+        # The last interpreter with several graphs, by its mark.
         self._last: tuple[int, _ModelFile] = 0, _ModelFile(Subgraphs(memoryview(b"")))
         self.given: Graph | None = None
-        # Of the interpreter that was judged last: whether each subgraph is inlined wherever it is
-        # called, so that TFLite never runs it.
+        # Of the last interpreter judged: whether each subgraph is inlined at every call, so that
+        # TFLite never runs it.
         self._is_inlined: dict[int, bool] = {}
-        # What is asked of the model as a whole is asked of this graph of it.
+        # Queries about the model as a whole refer to this graph.
         self.main = model.subgraph if isinstance(model, Graph) else 0
         if isinstance(model, Graph):
             self.given = model
@@ -64,13 +64,12 @@ class Graphs:
                 self.given = self._file.subgraphs[0]
 
     def graph(self, context: int) -> Graph | None:
-        """Return the graph that a TfLiteContext is of; None: TFLite keeps it.
+        """Return the graph of a TfLiteContext; None: it is left to TFLite.
 
-        That is one that is damaged and not the model's first, and a called one whose shapes change
-        from call to call, that is more than run, or that is inlined wherever it is called.
+        That applies to damaged graphs except the model's first, and to called ones whose shapes
+        change from call to call, that are read by other ops, or that are inlined at every call.
 
-        A graph found in memory has views of TFLite's constants, which live as long as the
-        interpreter.
+        A graph found in memory has views of TFLite's constants, valid as long as the interpreter.
 
         Raises:
             ModelError: it is not found, or cannot be read.
@@ -84,7 +83,7 @@ class Graphs:
         return given if given is not None and number == self.main else file.graph(number)
 
     def note_calls(self, graph: Graph, taken: Collection[int]) -> None:
-        """Learn which nodes of a graph were taken: what they inline is not judged by itself."""
+        """Record which nodes were taken: graphs that they inline are not judged separately."""
         if graph.subgraph == 0:
             self._is_inlined = {}
         taken = {*taken}
@@ -94,7 +93,7 @@ class Graphs:
                 self._is_inlined[number] = is_inlined and self._is_inlined.get(number, True)
 
     def resources(self, context: int) -> Resources:
-        """Return what all graphs of a TfLiteContext's model say of resource variables.
+        """Return the resource variables in all graphs of a TfLiteContext's model.
 
         Raises:
             ModelError: the model is not found.
@@ -102,7 +101,7 @@ class Graphs:
         return (self._file or self._file_of(context)[0]).resources
 
     def _file_of(self, context: int) -> tuple[_ModelFile, int]:
-        """Return the file that a TfLiteContext's graph is of, and which of its subgraphs it is.
+        """Return the file of a TfLiteContext's graph, and the subgraph's index.
 
         Raises:
             ModelError: it is not found.
@@ -129,14 +128,14 @@ _NOT_TOLD = (
 
 
 class _ModelFile:
-    """A model's graphs as they are judged; what is found is kept."""
+    """A model's graphs as they are judged; results are cached."""
 
     def __init__(self, subgraphs: Subgraphs) -> None:
         self.subgraphs = subgraphs
         self._graphs: dict[int, Graph | None] = {}
 
     def graph(self, number: int) -> Graph | None:
-        """Return one; None: its nodes are another op's, its shapes change, or it is damaged.
+        """Return one; None: another op uses its nodes, its shapes change, or it is damaged.
 
         Raises:
             ModelError: the first cannot be read.
@@ -147,7 +146,7 @@ class _ModelFile:
 
     @cached_property
     def resources(self) -> Resources:
-        """What all graphs say of resource variables."""
+        """The resource variables in all graphs."""
         return resources_in(self.subgraphs)
 
     def _judge(self, number: int) -> Graph | None:
@@ -164,7 +163,7 @@ class _ModelFile:
 
     @cached_property
     def _callers(self) -> dict[int, set[str]]:
-        """The ops that call subgraphs, by the subgraph's number; of a WHILE's body also BODY."""
+        """The ops that call subgraphs, by the subgraph's index; for a WHILE's body also BODY."""
         model = File(self.subgraphs.content).root()
         ops = [read_code(c)[0] for c in model.tables("operator_codes", "operator code")]
         calling = {op for op in ops if _names_subgraphs(op)}
@@ -183,7 +182,7 @@ class _ModelFile:
 
 
 def _called_by(node: Node) -> Iterator[int]:
-    """Yield the numbers of the subgraphs that a WHILE or an IF calls, and that these call."""
+    """Yield the indices of the subgraphs that a WHILE or an IF calls, transitively."""
     for graph in () if node.calls is None else node.calls.graphs:
         yield graph.subgraph
         for inner in graph.nodes:
@@ -196,8 +195,8 @@ def _names_subgraphs(op: str) -> bool:
 
 
 def _left(graph: Graph, callers: Collection[str]) -> str | None:
-    """Return why a graph that operators call stays on the CPU; None: it is judged."""
-    # Others read the nodes of the graph that they call, such as STABLEHLO_SCATTER its sum.
+    """Return why a called graph stays on the CPU; None: it is judged."""
+    # Others read the nodes of the graph they call, such as STABLEHLO_SCATTER its sum.
     if others := {*callers} - _RUNNERS:
         return f"{min(others)} calls it"
     for tensor in (*graph.inputs, *graph.outputs):
@@ -210,7 +209,7 @@ def _left(graph: Graph, callers: Collection[str]) -> str | None:
     return None
 
 
-# What runs a graph as a whole.
+# These run a graph as a whole.
 _RUNNERS = frozenset({"IF", "WHILE", "BODY", "CALL_ONCE"})
 
 
@@ -236,7 +235,7 @@ def match_plan(
             known = PlannedNode(planned.index, node.op, inputs, outputs)
             raise _mismatch(f"node {planned.index}", _words(planned), _words(known))
         present.add(planned.index)
-    if len(present) == len(plan) < len(graph.nodes):  # and no delegate has the rest
+    if len(present) == len(plan) < len(graph.nodes):  # and no delegate has the others
         raise _mismatch("the model", f"{len(plan)} nodes", f"{len(graph.nodes)} nodes")
     return present
 
@@ -245,7 +244,7 @@ def _words(node: PlannedNode) -> str:
     return f"{node.op} {node.inputs} -> {node.outputs}"
 
 
-_SHORT_BYTES = 1 << 16  # fewer are compared before it is known where they lie
+_SHORT_BYTES = 1 << 16  # up to this size, bytes are compared before file mappings
 
 
 def _match_constants(graph: Graph, shapes: Shapes, constants: Constants) -> None:
@@ -256,7 +255,7 @@ def _match_constants(graph: Graph, shapes: Shapes, constants: Constants) -> None
         if shapes.get(tensor.index) != tensor.shape:
             raise _mismatch(f"constant {tensor.index}", shapes.get(tensor.index), tensor.shape)
         if tensor.is_sparse:
-            continue  # TFLite has it as it is stored
+            continue  # identical memory
         own_bytes = tensor.data.reshape(-1).view(np.uint8)
         given = constants.get(tensor.index, own_bytes)
         is_short = own_bytes.nbytes < _SHORT_BYTES

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which TFLite called us, and so which arithmetic rules hold."""
+"""Which TFLite is calling, and the arithmetic rules that follow."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ from delegate.host.tflite.runtime_probes import (
 from delegate.target import Rules
 
 _log = logging.getLogger("delegate")
-# The last TFLite that is taken for one that computes as tflite-runtime does, before its kernels are
-# asked. Seen of 2.2, 2.9 and 2.14; of those between 2.14 and ai-edge-litert none was at hand.
+# The last version assumed to compute like tflite-runtime before its kernels are probed. Verified
+# for 2.2, 2.9 and 2.14; none between 2.14 and ai-edge-litert was available.
 _LAST_OLDER = (2, 14)
-# Their reference kernels were compared with these rules value by value, so they are not asked. That
-# was on x86-64; how a row of floats is quantised follows from the processor, too (`Rules`).
+# Their reference kernels were compared with these rules value by value, so they are not probed.
+# That was on x86-64; quantisation of float rows also depends on the processor (`Rules`).
 _COMPARED = frozenset(
     {("TFLite", "2.14.1"), ("tflite-runtime", "2.14.0"), ("ai-edge-litert", "2.3.0")}
 )
@@ -49,10 +49,10 @@ class _Symbol(C.Structure):
 
 
 def rules_of_caller(context: int) -> Rules:
-    """Return the arithmetic rules of the TFLite whose context this is.
+    """Return the arithmetic rules of the TFLite that owns this context.
 
-    Two runtimes may be loaded at once, so the library is found by the address of one of the
-    context's functions, not by what is imported.
+    Two runtimes may be loaded, so the library is found by the address of a context's function,
+    not by imports.
     """
     function = C.cast(abi.Context.from_address(context).GetExecutionPlan, C.c_void_p).value
     return rules_of_library(library_at(function or 0))
@@ -60,7 +60,7 @@ def rules_of_caller(context: int) -> Rules:
 
 @functools.cache
 def rules_of_library(file: str) -> Rules:
-    """Return the rules of the TFLite in this file, asked once a process."""
+    """Return the rules of the TFLite in this file, probed once per process."""
     for package in PACKAGES:
         if package in Path(file).parts:
             return _rules_of_package(package)
@@ -70,9 +70,7 @@ def rules_of_library(file: str) -> Rules:
         return _probed(by_version, functools.partial(library_kernels, file))
     package = next((package for package in PACKAGES if package in sys.modules), "")
     if not package:
-        _log.warning(
-            "which TFLite calls is not known (%s tells no version): it is taken for a new one", file
-        )
+        _log.warning("the calling TFLite is unknown (%s has no version): assuming a new one", file)
     return rules(package)
 
 
@@ -82,9 +80,9 @@ def _rules_of_package(package: str) -> Rules:
 
 
 def _probed(by_version: Rules, kernels: Callable[[], Kernels | None]) -> Rules:
-    """Return the rules that these kernels tell; those of the version where they tell none."""
+    """Return the rules found by probing these kernels; by version where that fails."""
     is_compared = (by_version.runtime, by_version.version) in _COMPARED
-    # tflite-runtime's hybrid ops stay on the CPU there, and its FULLY_CONNECTED ends an emulator.
+    # There tflite-runtime's hybrid ops stay on the CPU; its FULLY_CONNECTED crashes an emulator.
     has_rows = by_version.processor == "aarch64" and by_version.runtime == "ai-edge-litert"
     if is_compared and not has_rows:
         return by_version
@@ -98,7 +96,7 @@ def _probed(by_version: Rules, kernels: Callable[[], Kernels | None]) -> Rules:
 
 
 def _version_of(file: str) -> str | None:
-    """Return what TFLite's own function tells, of this library or else of the program."""
+    """Return TFLite's own version string, from this library or else from the program."""
     for name, mode in ((file, os.RTLD_NOW | os.RTLD_NOLOAD), (None, os.RTLD_NOW)):
         try:
             function = C.CDLL(name, mode).TfLiteVersion
@@ -114,9 +112,9 @@ def _numbers(version: str) -> tuple[int, ...]:
 
 
 def installed_rules() -> Rules:
-    """Return the arithmetic rules of the TFLite runtime that is imported, else of one installed.
+    """Return the arithmetic rules of the imported TFLite runtime, else of an installed one.
 
-    Of two it is ai-edge-litert; without any the rules are the newest known.
+    Of two, ai-edge-litert is preferred; without any, the rules are the newest known.
     """
     imported = [package for package in PACKAGES if package in sys.modules]
     found = imported or [package for package in PACKAGES if _installed_version(package)]
@@ -131,7 +129,7 @@ def _installed_version(package: str) -> str:
 
 
 def rules(package: str) -> Rules:
-    """Return the arithmetic rules of a runtime's import name; unknown ones as the newest.
+    """Return the arithmetic rules of a runtime by import name; the newest if unknown.
 
     Source: outputs of both runtimes' reference kernels, compared value by value; see
     ARCHITECTURE.md
@@ -148,7 +146,7 @@ def rules_of_version(runtime: str, version: str, is_older: bool) -> Rules:
         for rule in fields(Rules)
         if isinstance(rule.default, bool)
     }
-    if platform.machine() == "aarch64":  # NEON's own instruction rounds there
+    if platform.machine() == "aarch64":  # NEON rounds differently there
         differ["rows_round_by_adding"] = False
     return Rules(
         runtime=runtime,
@@ -174,7 +172,7 @@ def float_function(name: str) -> Callable[[float], float] | None:
 
 
 def library_at(address: int) -> str:
-    """Return the file of the library or program that has a function; "" if it cannot be told."""
+    """Return the file of the library or program that contains a function; "" if unknown."""
     symbol = _Symbol()
     try:
         found = C.CDLL(None).dladdr(C.c_void_p(address), C.byref(symbol))

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finds the flatbuffer that an interpreter was made from, in the memory that TFLite holds.
+"""Finds the flatbuffer that an interpreter was created from, in TFLite's memory.
 
-Names and constants are not copied: each lies inside the flatbuffer, wherever that is (a mapped
-file, the heap, a bytes object). So the format's identifier is searched for below the lowest of
-them. A find is believed only if every name and every constant lies where the flatbuffer says. That
-also tells the subgraph. TFLite takes a file's first root; a second one inside may share all names
-and constants with it, and have other operators. So the search goes on to the start of the memory.
-LiteRT's CompiledModel gives the inputs and outputs of signatures the signatures' names, in memory
-of its own: those are compared as texts, and may lie below the flatbuffer in the same memory.
+Names and constants are not copied: each is inside the flatbuffer, wherever that is (a mapped file,
+the heap, a bytes object). So the format's identifier is searched for below the lowest of them. A
+candidate is accepted only if every name and constant is where the flatbuffer says; that also
+identifies the subgraph. TFLite uses a file's first root; a second one inside may share all names
+and constants with it, and have other operators. So the search continues to the start of the memory.
+LiteRT's CompiledModel renames the inputs and outputs to the signatures' names, in its own memory:
+those are compared as strings, and may be below the flatbuffer in the same memory.
 Source: tflite/core/interpreter_builder.cc ParseTensors, UseSignatureTensorNames
 """
 
@@ -34,24 +34,24 @@ _IDENTIFIER_AT = 4  # bytes from a flatbuffer's start
 class ModelLocation:
     """A flatbuffer in memory."""
 
-    # From its first byte to the end of the memory around it: a flatbuffer does not tell its size.
-    # TFLite keeps it as long as the interpreter, and this view does not prolong its life.
+    # From its first byte to the end of the memory mapping: a flatbuffer does not store its size.
+    # TFLite keeps it as long as the interpreter; this view does not extend its lifetime.
     content: memoryview
-    subgraph: int  # the number of the one that the interpreter's tensors are of
+    subgraph: int  # index of the interpreter's subgraph
 
 
 @dataclass(frozen=True, slots=True)
 class _Addresses:
-    """Where TFLite has the names and the constants, by tensor index."""
+    """Addresses of TFLite's names and constants, by tensor index."""
 
-    names: dict[int, int]  # of a tensor without a name, TFLite's own ""
+    names: dict[int, int]  # for a tensor without a name, TFLite's own ""
     constants: dict[int, int]
-    anchors: list[int]  # those that lie in the flatbuffer, in rising order
+    anchors: list[int]  # those inside the flatbuffer, ascending
 
 
 @dataclass(frozen=True, slots=True)
 class _Piece:
-    """A piece of memory: where it starts and ends, and its lowest and highest anchor."""
+    """A memory range: start, end, and its lowest and highest anchor."""
 
     start: int
     lowest: int
@@ -62,10 +62,10 @@ class _Piece:
 def locate(context: int, known: memoryview | None = None) -> ModelLocation | None:
     """Return the flatbuffer behind a TfLiteContext; None: no tensor has a name or a constant.
 
-    `known`: where another graph of the same interpreter was found.
+    `known`: that of another graph of the same interpreter.
 
     Raises:
-        ModelError: it is not there, there are two, or this process may not look.
+        ModelError: it is not found, there are two, or memory cannot be read.
     """
     addresses = _addresses(context)
     if not addresses.anchors:
@@ -89,7 +89,7 @@ def locate(context: int, known: memoryview | None = None) -> ModelLocation | Non
 
 
 def _locations(start: int, anchor: int, end: int, addresses: _Addresses) -> Iterator[ModelLocation]:
-    """Yield each flatbuffer of a piece of memory that TFLite's tensors may be of."""
+    """Yield each matching flatbuffer in a memory range."""
     for base in _candidates(start, anchor):
         size = min(end - base, MAX_FILE_BYTES)
         content = memoryview((C.c_ubyte * size).from_address(base)).cast("B").toreadonly()
@@ -112,9 +112,9 @@ def _addresses(context: int) -> _Addresses:
 
 
 def _pieces(anchors: list[int]) -> Iterator[_Piece]:
-    """Yield each piece of memory that holds anchors.
+    """Yield each memory range that contains anchors.
 
-    `anchors`: in rising order. They may lie apart: another delegate's tensors have its own names.
+    `anchors`: ascending. They may be far apart: another delegate's tensors have its own names.
     """
     for start, end in _readable(anchors[-1]):
         held = anchors[bisect.bisect_left(anchors, start) : bisect.bisect_left(anchors, end)]
@@ -123,9 +123,9 @@ def _pieces(anchors: list[int]) -> Iterator[_Piece]:
 
 
 def _readable(last_wanted: int) -> list[tuple[int, int]]:
-    """Return the process's readable memory in rising order: from where to where.
+    """Return the process's readable memory ranges, ascending.
 
-    `last_wanted`: an address; what begins behind it may be left out. PoCL maps a file or more for
+    `last_wanted`: an address; ranges above it may be omitted. PoCL maps at least one file for
     each kernel.
     """
     joined: list[tuple[int, int]] = []
@@ -138,8 +138,8 @@ def _readable(last_wanted: int) -> list[tuple[int, int]]:
             low, high = (int(part, 16) for part in span.split("-"))
             if low > last_wanted and path != last:
                 break
-            # The kernel tells a heap, or a file of which a part is protected in another way, in
-            # pieces. What is of another file is left apart: it may be a device's memory.
+            # The kernel splits a heap, or a file with differing protections, into several
+            # ranges. Those of another file stay separate: they may be device memory.
             if joined and joined[-1][1] == low and path == last:
                 joined[-1] = joined[-1][0], high
             else:
@@ -149,15 +149,15 @@ def _readable(last_wanted: int) -> list[tuple[int, int]]:
 
 
 def _candidates(start: int, anchor: int) -> Iterator[int]:
-    """Yield where a flatbuffer that holds the anchor may begin, the nearest first."""
+    """Yield possible start addresses of a flatbuffer with the anchor, nearest first."""
     identifier = schema.FILE_IDENTIFIER
-    # Through this file, memory that another thread gives back meanwhile is an error, not the end.
+    # Read through this file, memory freed by another thread is an error instead of a crash.
     memory = os.open("/proc/self/mem", os.O_RDONLY | os.O_CLOEXEC)
     try:
         high = anchor
         while high > start:
             low = max(start, high - _CHUNK_BYTES)
-            # An identifier may lie across two chunks.
+            # An identifier may straddle two chunks.
             try:
                 content = os.pread(memory, high - low + len(identifier) - 1, low)
             except OSError:
@@ -173,7 +173,7 @@ def _candidates(start: int, anchor: int) -> Iterator[int]:
 
 
 def _subgraph_at(content: memoryview, addresses: _Addresses) -> int | None:
-    """Return which subgraph TFLite's tensors are of; None: this is no such model."""
+    """Return the subgraph of TFLite's tensors; None: not the model."""
     base = np.frombuffer(content, np.uint8).__array_interface__["data"][0]
     try:
         model = File(content).root()
@@ -182,12 +182,12 @@ def _subgraph_at(content: memoryview, addresses: _Addresses) -> int | None:
             if _lie_in(subgraph, base, buffers, _signature_names(model, number), addresses):
                 return number
     except ModelError:
-        pass  # the identifier stood there by chance
+        pass  # a coincidental match of the identifier
     return None
 
 
 def _signature_names(model: Table, subgraph: int) -> dict[int, set[bytes]]:
-    """Return the names that signatures have for tensors of a subgraph, by tensor index."""
+    """Return the names that signatures give to a subgraph's tensors, by tensor index."""
     found: dict[int, set[bytes]] = {}
     for signature in model.tables("signature_defs", "signature"):
         if signature.scalar("subgraph_index") == subgraph:
@@ -204,9 +204,9 @@ def _lie_in(
     renamed: dict[int, set[bytes]],
     addresses: _Addresses,
 ) -> bool:
-    """Whether every name and every constant of a subgraph lies where TFLite has it.
+    """Whether every name and constant of a subgraph is where TFLite has it.
 
-    `renamed`: other texts that the name of a tensor may be, wherever it lies.
+    `renamed`: alternative names of tensors, at any address.
     """
     found = 0
     for index, tensor in enumerate(subgraph.tables("tensors", "tensor")):

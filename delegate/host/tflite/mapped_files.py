@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which bytes in memory are the same ones of a file that is mapped twice: nobody need read them."""
+"""Detects identical bytes of a file that is mapped twice, without reading them."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from numpy.typing import NDArray
 
 
 class MappedFiles:
-    """The files that are mapped into this process, as far as nobody may write to them there.
+    """The read-only file mappings of this process.
 
-    They are looked at when that is first asked: PoCL maps a file or more for each kernel.
+    They are read on first use: PoCL maps at least one file for each kernel.
     """
 
     @cached_property
     def _pieces(self) -> list[tuple[int, int, str, int]]:
-        """From where to where in memory, which file, and the place in it; rising."""
+        """Memory range, file, and file offset of each mapping; ascending."""
         found = []
         with suppress(OSError), open("/proc/self/maps", errors="replace") as maps:
             for line in maps:
@@ -30,7 +30,7 @@ class MappedFiles:
         return found
 
     def are_same(self, one: NDArray[Any], other: NDArray[Any]) -> bool:
-        """Whether two arrays surely are the same bytes: of a file, or in memory."""
+        """Whether two arrays are certainly the same bytes: in a file, or in memory."""
         if one.nbytes != other.nbytes or not (one.flags.c_contiguous and other.flags.c_contiguous):
             return False
         first, second = (each.__array_interface__["data"][0] for each in (one, other))
@@ -40,7 +40,7 @@ class MappedFiles:
         return place is not None and place == self._place(second, one.nbytes)
 
     def _place(self, address: int, size_bytes: int) -> tuple[str, int] | None:
-        """Return where in which file so many bytes lie."""
+        """Return the file and offset of a memory range."""
         at = bisect.bisect_right(self._pieces, address, key=lambda piece: piece[0]) - 1
         if at < 0:
             return None

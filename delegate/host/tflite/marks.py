@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Marks of interpreters: a delegate sees graphs alone, at addresses that come again.
+"""Marks that identify interpreters: a delegate sees only graphs, whose addresses are reused.
 
-All graphs of an interpreter share its external contexts, which begin empty. One type of them is no
-kernel's of TFLite. Source: tflite/core/interpreter.cc Interpreter, SetExternalContext
+All graphs of an interpreter share its external contexts, which are initially null. One type of them
+is not used by TFLite. Source: tflite/core/interpreter.cc Interpreter, SetExternalContext
 """
 
 from __future__ import annotations
@@ -11,19 +11,19 @@ import ctypes as C
 
 from delegate.host.tflite import abi
 
-# TFLite may read a mark as long as its interpreter lives, of whose end nobody hears: a few bytes
-# for each interpreter that was marked stay for good.
+# Never freed: TFLite reads a mark as long as its interpreter lives, and has no destroy callback. A
+# few bytes for each marked interpreter.
 _marks: list[abi.ExternalContext] = []
 
 
 def mark_of(context: int) -> int:
-    """Return the mark of a TfLiteContext's interpreter; 0: it has none."""
+    """Return the mark of a TfLiteContext's interpreter; 0: none."""
     view = abi.Context.from_address(context)
     return view.GetExternalContext(context, abi.MARK) or 0
 
 
 class Marks:
-    """The marks that one delegate gives.
+    """The marks set by one delegate.
 
     Attributes:
         own: their addresses.
@@ -33,9 +33,9 @@ class Marks:
         self.own: set[int] = set()
 
     def of(self, context: int) -> int:
-        """Return the mark of a TfLiteContext's interpreter, which gets one where it has none.
+        """Return the mark of a TfLiteContext's interpreter; sets one if there is none.
 
-        No other interpreter has or had it. It may be another delegate's.
+        Marks are never reused. It may be another delegate's.
         """
         address = mark_of(context)
         if not address:

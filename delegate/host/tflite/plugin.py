@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The request of a C program for a delegate, as delegate/host/plugin.c hands it over."""
+"""Requests of C programs for a delegate, passed on by delegate/host/plugin.c."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from delegate.host.tflite.callbacks import Kernel
 from delegate.host.tflite.views import Bytes
 
 _ERROR_BYTES = 2048
-# Threads whose state Python keeps: it is never given back, and a host may make a thread a run.
+# Threads whose Python state is retained: it is never freed, and a host may start a thread per run.
 _MOST_KEPT = 16
 
 
@@ -28,11 +28,11 @@ class _Request(C.Structure):
     ]
 
 
-_made: dict[int, Any] = {}  # delegates by their addresses; C holds no reference
+_made: dict[int, Any] = {}  # delegates by address; C holds no reference
 
 
 def made() -> list[Any]:
-    """Return the delegates that C holds, the newest last."""
+    """Return the delegates that C holds, newest last."""
     return list(_made.values())
 
 
@@ -46,9 +46,9 @@ _destroy_callback = C.CFUNCTYPE(None, C.c_void_p)(_destroy)
 
 
 def answer(address: int, make: Callable[[Mapping[str, str]], Any]) -> None:
-    """Answer the request at this address with the delegate that `make` returns for its options.
+    """Answer the request at this address with `make(options)`.
 
-    `make` may raise: the text of any error but Ctrl-C goes to the program.
+    If `make` raises, the message is passed to the program, except for Ctrl-C.
     """
     request = _Request.from_address(address)
     try:
@@ -69,15 +69,15 @@ def answer(address: int, make: Callable[[Mapping[str, str]], Any]) -> None:
 class ThreadKeeper:
     """A kernel for threads that Python has not started.
 
-    Such a thread's state would be made and dropped in each call, which takes a quarter of it for a
-    small graph. Here it stays, for the first threads.
+    Python would create and drop such a thread's state in each call, a quarter of the time of a
+    small graph. It is retained here, for the first few threads.
     """
 
     def __init__(self, kernel: Kernel) -> None:
         self._kernel = kernel
 
     def __getattr__(self, name: str) -> Any:
-        """Return what the kernel itself has."""
+        """Forward to the kernel."""
         return getattr(self._kernel, name)
 
     def invoke(self, inputs: Sequence[Bytes], outputs: Sequence[Bytes]) -> None:
@@ -94,4 +94,4 @@ def _keep_thread() -> None:
     if not hasattr(_thread, "is_known"):
         _thread.is_known = True
         if next(_kept) < _MOST_KEPT:
-            C.pythonapi.PyGILState_Ensure()  # without its end, which would drop the state
+            C.pythonapi.PyGILState_Ensure()  # never released, which would drop the state

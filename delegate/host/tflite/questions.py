@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Small models whose outputs tell which arithmetic rules a TFLite has.
+"""Small models whose outputs reveal a TFLite's arithmetic rules.
 
-Each was run on the reference kernels of tflite-runtime 2.14 and of ai-edge-litert 2.3, which answer
-differently. Not asked is what can only be asked of a kernel that reads past its tensors: the rules
-`batch_matmul_mixes_rows` and `linked_lstms`, and int16 sums with an int32 bias; nor what C leaves
-undefined: the rule `norm_products_wrap`.
+Each was run on the reference kernels of tflite-runtime 2.14 and ai-edge-litert 2.3, which differ.
+Not included are rules that would need a kernel to read past its tensors, `batch_matmul_mixes_rows`,
+`linked_lstms`, and int16 sums with an int32 bias; nor those that C leaves undefined,
+`norm_products_wrap`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from delegate.format.writer import write_model
 from delegate.graph.edit import of_one_node
 from delegate.graph.ir import Blocks, Node, Quantization, Tensor
 
-# A tensor that a node reads, and the values that it is given; None: a constant, which has its own.
+# An input of a node and its value; None: a constant.
 Given = tuple[Tensor, bytes | None]
 
 ANY, REFERENCE, BUILTIN = "any", "reference", "builtin"
@@ -29,19 +29,19 @@ ANY, REFERENCE, BUILTIN = "any", "reference", "builtin"
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """One model of one op, and what it answers."""
+    """A model of one op, and its known outputs."""
 
-    rule: str  # the field of Rules that it tells
+    rule: str  # the field of Rules that it determines
     op: str
-    # Whose kernel must answer: the optimised ones of FULLY_CONNECTED round in other ways, and the
+    # The kernel to probe: optimised ones of FULLY_CONNECTED round in other ways, and the
     # reference kernel of SUM is wrong in ai-edge-litert, where the optimised one is the oracle.
     kernel: str
     model: bytes
     inputs: tuple[bytes, ...]
-    older: frozenset[bytes | None]  # of tflite-runtime 2.14 and before; None: it refuses the model
+    older: frozenset[bytes | None]  # of tflite-runtime 2.14 and before; None: it rejects the model
     newer: bytes | None  # of ai-edge-litert 2.3
-    # The rule whose newer answer comes first: kernels without it may read past this one's tensors,
-    # and are taken to have the older answer. "": any may be asked.
+    # The rule that must have its newer value first: kernels without it may read out of bounds
+    # here, and are assumed to be older. "": no precondition.
     after: str = ""
 
 
@@ -52,7 +52,7 @@ def questions() -> tuple[Question, ...]:
 
 
 def _sums() -> list[Question]:
-    terms = 600  # of 32767 * 127: too much for 32 bits
+    terms = 600  # of 32767 * 127: the sum overflows 32 bits
     ones = _constant("int8", np.full((1, 1, 1, terms), 127), 1.0)
     row = _input("int16", np.full((1, 1, 1, terms), 32767), 1.0)
     window = {"padding": "VALID", "stride_w": 1, "stride_h": 1}
@@ -73,7 +73,7 @@ def _sums() -> list[Question]:
 
 
 def _types() -> list[Question]:
-    """Return what older kernels refuse, or take for something else."""
+    """Return questions about types that older kernels reject or misread."""
     four, six, two = (_input("int8", [value], 1.0) for value in (4, 6, 2))
     slope = [_input("int16", [[[-4]]], 1.0), _constant("int16", [[[2]]], 0.5)]
     tall = [_input("int32", [[[[7]]]]), _constant("int32", [2, 1])]
@@ -87,8 +87,8 @@ def _types() -> list[Question]:
         _ask("saturating_cast", "NEG", [four], "int8", None, [-4], 1.0),
         _ask("saturating_cast", "LOG", [four], "int8", None, [1], 1.0),
         _ask("resizes_newer_types", "RESIZE_NEAREST_NEIGHBOR", tall, "int32", None, resized),
-        # At scales of 1 and more, ai-edge-litert ends the process. TFLite 2.9 refuses what
-        # tflite-runtime 2.14 answers.
+        # At scales of 1 and more, ai-edge-litert crashes. TFLite 2.9 rejects what
+        # tflite-runtime 2.14 accepts.
         _ask(*equal, "bool", [False, True], [True, False], version=2, may_be_refused=True),
         _ask(*greater, "bool", None, [False, False], version=2),
     ]
@@ -111,20 +111,20 @@ def _others() -> list[Question]:
 
 
 def _hybrid() -> list[Question]:
-    """Return what tells how a row of floats is quantised; the weights take one value out of it."""
+    """Return questions about quantisation of float rows; the weights select one value of it."""
     op, symmetric = "FULLY_CONNECTED", {"asymmetric_quantize_inputs": False}
     # Just below a half at a scale of 1, in a row of whole vectors.
     below = [_input("float32", [[np.float32(0.5 - 2.0**-25), *[127] * 7]])]
     first = _constant("int8", [[1] + [0] * 7], 1.0)
-    # A scale of 1 and a zero point of 72: -2.5 + 72 is rounded up, and -2.5 down.
+    # A scale of 1 and a zero point of 72: -2.5 + 72 rounds up, and -2.5 down.
     tie = [_input("float32", [[-200, 55, -2.5]]), _constant("int8", [[0, 0, 1]], 1.0)]
     asymmetric = {"asymmetric_quantize_inputs": True}
     both, _ = _constant("int8", [[1], [1]], 1.0)
     scales = replace(both, quantization=Quantization((1.0, 2.0), (0, 0)))
     channels = [_input("float32", [[127]]), (scales, None)]
     pair, _ = _constant("int8", [[[[1, 2]]]], 1.0)
-    # 0x21 is 33 where it is read as int8; a sum of integers is left in the output then, or, in
-    # Debian's TFLite, nothing
+    # 0x21 is 33 when read as int8; the output then holds an integer sum or, in Debian's TFLite,
+    # nothing
     misread = np.int32(33 * 127).view(np.float32)
     halves = replace(pair, dtype="int4", data=np.array([0x21], np.uint8)), None
     pixel = [_input("float32", [[[[127, 0]]]]), halves, _constant("float32", [0])]
@@ -166,9 +166,9 @@ def _hybrid() -> list[Question]:
 
 @functools.cache
 def of_rows() -> Question:
-    """Return what tells whether a scaled sum of several rows is rounded before a bias is added.
+    """Return the question whether a scaled sum of several rows is rounded before the bias.
 
-    That is no rule of a version, but of the processor, too.
+    That depends on the processor as well as on the version.
     """
     rows, weights = _input("float32", [[127] * 16] * 4), np.full((4, 16), 127)
     scale = np.float32(0.1)
@@ -212,9 +212,9 @@ def _ask(
     also: ArrayLike | None = None,
     after: str = "",
 ) -> Question:
-    """Return the question of an op's rule; `older`, `newer`: the output that each gives.
+    """Return a question about an op; `older`, `newer`: the output of each.
 
-    `may_be_refused`: by the older ones, too. `also`: what some of the older ones give.
+    `may_be_refused`: by older ones. `also`: another output of some older ones.
     """
     output, _ = _constant(dtype, newer, scale)
     tensors = tuple(tensor for tensor, _ in given)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One node on the installed TFLite's reference kernels.
+"""Runs one node on the installed TFLite's reference kernels.
 
-They tell who is right where a device's kernels disagree, and run what does not fit the device.
+They arbitrate between a device's kernels, and run nodes that do not fit the device.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ from delegate.target import Rules
 def reference_outputs(
     wanted: Rules, node: Node, inputs: Sequence[NDArray[Any]]
 ) -> list[NDArray[Any]] | None:
-    """Return what the reference kernels of a runtime with these rules give, an array an output.
+    """Return the outputs of the reference kernels of a runtime with these rules.
 
-    The built-in kernel stands in for one that they lack or that is wrong. None: none is installed,
-    or it cannot run the node, as one that a pass has made.
-    `inputs`: of each tensor that the node reads and that is no constant, in the node's order.
-    A node on float16 tensors is that on float32, whose results become the nearest halves.
+    The built-in kernel substitutes for one that is missing or wrong. None: no runtime is
+    installed, or it cannot run the node, such as a fused one.
+    `inputs`: of each computed input tensor, in the node's order.
+    A node on float16 tensors is run in float32, and the results are rounded to fp16.
     """
     if (on_floats := widened(node)) is not None:
         return _in_halves(reference_outputs(wanted, on_floats, [*map(_wide, inputs)]), node)
     package = next((name for name in PACKAGES if rules(name) == wanted), None)
     computed = [t for t in (*node.inputs, *node.outputs) if t is not None and t.data is None]
-    # The Interpreter takes and gives values of which several share a byte as int8.
+    # The Interpreter represents packed types as int8.
     if package is None or node.op.islower() or any(t.dtype in BITS for t in computed):
         return None
     try:
@@ -49,7 +49,7 @@ def reference_outputs(
         return None
     given = [values.tobytes() for values in inputs]
     found = None if is_wrong_in_reference(node) else package_outputs(package, model, given)
-    if found is None:  # the built-in kernel stands in for one that is not there, too
+    if found is None:  # the reference kernel may be missing
         found = package_outputs(package, model, given, is_built_in=True)
     if found is None:
         return None
@@ -74,14 +74,14 @@ def _in_halves(found: list[NDArray[Any]] | None, node: Node) -> list[NDArray[Any
 class NodeOnTFLite:
     """A node of a partition that runs on TFLite's kernel.
 
-    That is the reference kernel, or the built-in one where the reference lacks it or is wrong.
+    That is the reference kernel, or the built-in one if that is missing or wrong.
     """
 
     def __init__(self, wanted: Rules, node: Node) -> None:
-        """`wanted`: the rules of the TFLite that has the node.
+        """`wanted`: the rules of the TFLite that owns the node.
 
         Raises:
-            Unsupported: that TFLite is no Python package, or refuses the node at these shapes.
+            Unsupported: that TFLite is not a Python package, or rejects the node at these shapes.
         """
         where = f"node {node.index} ({node.op})"
         package = next((n for n, title in PACKAGES.items() if title == wanted.runtime), "")
@@ -95,7 +95,7 @@ class NodeOnTFLite:
                 raise Unsupported(f"{where}: TFLite's output is {shape}, not {tensor.shape}")
 
     def run(self, values: Mapping[Tensor, NDArray[np.uint8]]) -> None:
-        """Run once: read the bytes of each input, and write those of each output."""
+        """Run once, from the bytes of each input to those of each output."""
         made = self._made
         for tensor, detail in zip(self._inputs, made.get_input_details(), strict=True):
             if not is_empty(tensor):
@@ -109,10 +109,10 @@ class NodeOnTFLite:
 
 
 def _opened(where: str, package: str, node: Node) -> Any:
-    """Return the interpreter of a node; raises Unsupported."""
+    """Return an interpreter of a node; raises Unsupported."""
     computed = [t for t in (*node.inputs, *node.outputs) if t is not None and t.data is None]
     if any(t.dtype in BITS for t in computed):
-        raise Unsupported(f"{where}: values of which several share a byte")
+        raise Unsupported(f"{where}: packed values")
     why: Exception = Unsupported("the Python package of this TFLite is not installed")
     for is_built_in in (True,) if is_wrong_in_reference(node) else (False, True):
         try:
@@ -124,16 +124,16 @@ def _opened(where: str, package: str, node: Node) -> Any:
 
 
 def is_wrong_in_reference(node: Node) -> bool:
-    """Whether TFLite's reference kernel computes a node wrongly, and the built-in one rightly."""
+    """Whether TFLite's reference kernel is wrong for a node, and the built-in one correct."""
     # NOTE: its signed sums are wrong: [-76, -1] for [180, -108].
     if node.op == "SUM" and node.outputs[0].dtype in ("int8", "int16"):
         return True
-    # NOTE: that of FULLY_CONNECTED passes over the scales of blocks.
+    # NOTE: its FULLY_CONNECTED ignores the scales of blocks.
     return any(tensor is not None and tensor.blocks is not None for tensor in node.inputs)
 
 
 def _graph_of(node: Node) -> Graph:
-    """Return a node's graph; what it makes of variable tensors is read of those after the run."""
+    """Return a node's graph; new values of variable tensors are read from these after the run."""
     made = written_variables(node)
     graph = of_one_node(replace(node, outputs=node.outputs[: len(node.outputs) - len(made)]))
     own = graph.nodes[0].inputs

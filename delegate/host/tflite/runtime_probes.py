@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Asks a TFLite's own kernels which arithmetic rules they follow.
+"""Probes a TFLite's kernels for their arithmetic rules.
 
-The kernels run by TFLite's C interface, or by the Interpreter of a Python package. The C interface
-has the optimised kernels; the reference kernels are there only where the library exports TFLite's
-C++ functions, too, as Debian's does.
+Kernels run through TFLite's C interface, or the Interpreter of a Python package. The C interface
+has the optimised kernels; reference kernels are available only if the library also exports TFLite's
+C++ functions, as Debian's does.
 """
 
 from __future__ import annotations
@@ -27,18 +27,17 @@ _log = logging.getLogger("delegate")
 
 
 class CannotProbe(Exception):
-    """The kernel that must answer is not within reach."""
+    """The kernel to probe is not accessible."""
 
 
-# The answer to a question; None: TFLite refuses the model.
+# Returns the output for a question; None: TFLite rejects the model.
 Kernels = Callable[[Question], bytes | None]
 
 
 def probed_rules(rules: Rules, kernels: Kernels) -> Rules:
-    """Return the rules with those changed that these kernels tell otherwise.
+    """Return the rules, corrected by probing these kernels.
 
-    A rule that nobody can be asked, or whose kernels do not agree, stays as it is; the latter is
-    logged.
+    A rule that cannot be probed, or whose probes disagree, is unchanged; the latter is logged.
     """
     found: dict[str, Any] = {}
     by_rule: dict[str, set[bool | str | None]] = {}
@@ -63,13 +62,13 @@ def probed_rules(rules: Rules, kernels: Kernels) -> Rules:
 
 
 def rounds_rows_twice(kernels: Kernels) -> bool | None:
-    """Return what the rule of that name is where these kernels run; None: they do not tell."""
+    """Return the rule of that name on this processor; None: unknown."""
     answer = _is_older(of_rows(), kernels)
     return answer if isinstance(answer, bool) else None
 
 
 def _is_older(question: Question, kernels: Kernels) -> bool | str | None:
-    """Return whether the answer is the older one; "neither", or None if nobody can be asked."""
+    """Whether the output is the older one; "neither", or None if it cannot be probed."""
     try:
         answer = kernels(question)
     except CannotProbe:
@@ -80,7 +79,7 @@ def _is_older(question: Question, kernels: Kernels) -> bool | str | None:
 
 
 def package_kernels(package: str) -> Kernels | None:
-    """Return the kernels of a Python package that has TFLite's Interpreter; None: it has none."""
+    """Return the kernels of a Python package with TFLite's Interpreter; None: it has none."""
     if _interpreter_module(package) is None:
         return None
 
@@ -95,7 +94,7 @@ def package_kernels(package: str) -> Kernels | None:
 def package_outputs(
     package: str, model: bytes, inputs: Sequence[bytes], is_built_in: bool = False
 ) -> list[bytes] | None:
-    """Return a model's outputs on a package's reference kernels; None: it does not run there.
+    """Return a model's outputs on a package's reference kernels; None: it fails to run.
 
     `is_built_in`: on the optimised kernels.
     """
@@ -119,7 +118,7 @@ def open_interpreter(package: str, model: bytes, is_built_in: bool = False) -> A
     `is_built_in`: on the optimised kernels.
 
     Raises:
-        ImportError: there is no such package. RuntimeError, ValueError: TFLite refuses the model.
+        ImportError: no such package. RuntimeError, ValueError: TFLite rejects the model.
     """
     module = importlib.import_module(f"{package}.interpreter")
     types = module.OpResolverType
@@ -136,7 +135,7 @@ def _interpreter_module(package: str) -> Any:
         return None
 
 
-# What they return -> the functions that are called.
+# Return type -> functions.
 _FUNCTIONS = {
     C.c_void_p: "ModelCreate InterpreterOptionsCreate InterpreterCreate InterpreterGetInputTensor"
     " InterpreterGetOutputTensor",
@@ -151,14 +150,14 @@ _Report = C.CFUNCTYPE(None, C.c_void_p, C.c_char_p, C.c_void_p)
 
 
 def library_kernels(file: str) -> Kernels | None:
-    """Return the kernels of a loaded library or of the program; None: no C interface is exported.
+    """Return the kernels of a loaded library or the program; None: it exports no C interface.
 
     Source: tflite/c/c_api.h, c_api_experimental.h
     """
     try:
         library = C.CDLL(file, os.RTLD_NOW | os.RTLD_NOLOAD)
     except OSError:
-        library = C.CDLL(None)  # a program is no library that can be opened
+        library = C.CDLL(None)  # an executable cannot be opened as a library
     try:
         return _CKernels(library)
     except AttributeError:
@@ -166,22 +165,22 @@ def library_kernels(file: str) -> Kernels | None:
 
 
 class _CKernels:
-    """Runs models by the C interface of one library."""
+    """Runs models through the C interface of one library."""
 
     def __init__(self, library: C.CDLL) -> None:
-        """Raise AttributeError if a function is missing."""
+        """Raises AttributeError if a function is missing."""
         self._library = library
         for returned, names in _FUNCTIONS.items():
             for name in names.split():
                 getattr(library, f"TfLite{name}").restype = returned
-        # A model that is refused is an answer, and no error of the program's.
+        # A rejected model is a valid answer, not an error to report.
         self._silence = _Report(lambda *_: None)
 
     def __call__(self, question: Question) -> bytes | None:
         """Run a question's model.
 
         Raises:
-            CannotProbe: the reference kernel is needed, and not exported.
+            CannotProbe: the reference kernel is needed, but not exported.
         """
         registration = self._registration(question)
         address = None if registration is None else C.addressof(registration)
@@ -220,18 +219,18 @@ class _CKernels:
         return result.raw
 
     def _registration(self, question: Question) -> abi.Registration | None:
-        """Return the wanted kernel; None: the library chooses, and any will do."""
+        """Return the kernel to probe; None: any kernel, chosen by the library."""
         endings = {REFERENCE: ("_REF",), BUILTIN: ("",), ANY: ("_REF", "")}[question.kernel]
         for ending in endings:
             name = f"Register_{question.op}{ending}"
             try:
-                # C++'s name of tflite::ops::builtin::NAME()
+                # Mangled name of tflite::ops::builtin::NAME()
                 register = getattr(self._library, f"_ZN6tflite3ops7builtin{len(name)}{name}Ev")
             except AttributeError:
                 continue
             register.restype = C.c_void_p
-            # TFLite's own resolvers copy it, too, and put in the op, by which options are read.
-            # What follows the version differs between TFLites, and may be zero in all.
+            # Like TFLite's resolvers, copy it and set the op, which selects the options parser.
+            # The fields after the version differ between TFLite versions, and may be zero in all.
             copy = abi.Registration()
             C.memmove(C.byref(copy), register(), abi.Registration.registration_external.offset)
             copy.builtin_code = schema.enum_values("BuiltinOperator")[question.op]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A kernel's tensors in TFLite's memory: arrays that are made once, and again where they moved."""
+"""Cached array views of a kernel's tensors in TFLite's memory."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ Bytes = NDArray[np.uint8]
 
 
 class Views:
-    """The bytes of some tensors of a context. They die with TFLite's memory: use them in a call.
+    """The bytes of a context's tensors. Valid only during a call.
 
-    A network of a few microseconds notices what it costs to make them in each call. What says where
-    a tensor lies is read in each call.
+    Creating them in each call is measurable in networks of a few microseconds. Instead, only
+    addresses are read in each call.
     """
 
     def __init__(self, context: int, inputs: Sequence[int], outputs: Sequence[int]) -> None:
         """`context`: the address of the TfLiteContext; the others are tensor indices."""
         self.context = context
         self._inputs, self._outputs = tuple(inputs), tuple(outputs)
-        # Where the array of all tensors lies, which TFLite makes anew as it grows.
+        # Address of the tensor table, which TFLite reallocates as it grows.
         self._array = C.c_void_p.from_address(context + abi.Context.tensors.offset)
         self._array_seen: int | None = None
-        # Each tensor's address and size, in that array.
+        # Each tensor's address and size in that table.
         self._fields: list[C.c_void_p | C.c_size_t] = []
         self._seen: list[int | None] = []
         self._made: tuple[tuple[Bytes, ...], tuple[Bytes, ...]] = ((), ())
 
     def now(self) -> tuple[tuple[Bytes, ...], tuple[Bytes, ...]]:
-        """Return those of the inputs and of the outputs; the same objects while nothing moved.
+        """Return views of the inputs and outputs; the same objects unless addresses changed.
 
         Raises:
             AbiMismatch: a tensor has no memory.
@@ -64,12 +64,12 @@ class Views:
 
 
 def tensor_bytes(tensor: abi.Tensor, index: int) -> Bytes:
-    """Return a tensor's bytes where TFLite keeps them.
+    """Return a tensor's bytes in TFLite's memory.
 
     Raises:
         AbiMismatch: it has no memory.
     """
-    if not tensor.bytes:  # TFLite gives an empty tensor no memory
+    if not tensor.bytes:  # TFLite allocates nothing for an empty tensor
         return np.empty(0, np.uint8)
     if not tensor.data:
         raise AbiMismatch(f"tensor {index} has no memory")

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Kernels are built, and a program in a dispatch mode becomes a plan."""
+"""Builds kernels, and turns a program in a dispatch mode into a plan."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Launches and a dispatch mode -> the kernels that a driver is called with, and their arguments."""
+"""Launches + dispatch mode -> kernel calls and their arguments."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ from delegate.run.device import Device
 
 @dataclass(frozen=True, slots=True, eq=False)
 class KernelCalls:
-    """The kernels of a program in a dispatch mode."""
+    """The kernel calls of a program in a dispatch mode."""
 
     kernels: Kernels
     launches: Sequence[Launch]
     layout: MemoryLayout
     persistent: PersistentKernel | None = None  # runs all launches
-    # run several, by the first's place
+    # fused launches, by the index of the first
     fused: Mapping[int, FusedLaunches] = field(default_factory=dict)
 
     @property
@@ -44,7 +44,7 @@ class KernelCalls:
 
     @property
     def runs(self) -> list[Trial]:
-        """The trials to run each kernel once."""
+        """Trials that run each kernel once."""
         if (persistent := self.persistent) is not None:
             sizes = persistent.groups, persistent.group_items, self.layout.batch
             return [_run_of(persistent.program, persistent_file.KERNEL_NAME, sizes)]
@@ -57,7 +57,7 @@ class KernelCalls:
         ]
 
     def _in_order(self) -> Iterator[tuple[int, FusedLaunches | None]]:
-        """Yield the place of each launch that has a call of its own, or is the first of several."""
+        """Yield each launch with its own call, or the first of each fused group, by index."""
         place = 0
         while place < len(self.launches):
             several = self.fused.get(place)
@@ -69,14 +69,14 @@ class KernelCalls:
     ) -> tuple[CallPlan, ...]:
         """Return the calls in order.
 
-        `constants`: which buffer each launch's are in. `blocks`: the parameters of all launches.
+        `constants`: the buffer index for each launch. `blocks`: the parameters of all launches.
 
         Raises:
-            DeviceError, KernelBuildError: the driver refuses a kernel.
+            DeviceError, KernelBuildError: the driver rejects a kernel.
         """
 
         def of(first: int, count: int) -> int | None:
-            """Return the buffer of some launches' constants; None: they have none."""
+            """Return the buffer of these launches' constants; None: they have none."""
             found = constants[first : first + count]
             return next((each for each in found if each is not None), None)
 
@@ -127,10 +127,10 @@ def calls_of(
     dispatch_mode: str,
     region: Region = NO_REGION,
 ) -> KernelCalls:
-    """Return what runs a program in a mode; where the device cannot do it, one by one.
+    """Return a program's calls in a mode; one by one if the device cannot do it.
 
     Raises:
-        DeviceError, KernelBuildError: as Kernels.trial; it does not fit.
+        DeviceError, KernelBuildError: as Kernels.trial; or it does not fit.
     """
     launches = program.launches
     if dispatch_mode == PERSISTENT and len(launches) > 1:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Neighbouring launches of few tiles as one kernel, which a single group runs. Knows no op.
+"""Fuses consecutive launches of few tiles into one kernel, run by one work-group. Op-agnostic.
 
-A launch costs a board's driver 20 to 200 microseconds, and such a tile one or two. What one group
-does needs no order of memory between groups, so any device of OpenCL 1.2 runs it.
+A launch costs a board's driver 20 to 200 microseconds, and such a tile one or two. A single group
+needs no memory order between groups, so any OpenCL 1.2 device can run it.
 """
 
 from __future__ import annotations
@@ -30,30 +30,30 @@ from delegate.plan.sources import source_of
 from delegate.run.device import Device
 
 FILE = KERNEL_NAME = "runtime_joined"
-_MOST_TILES = 4  # of a launch; more of them gain by several groups
-_MOST_LAUNCHES = 8  # as one: compilers of long kernels take long, and keep values in memory
-_MOST_WEIGHTS = 1 << 13  # bytes of constants of a launch: with more of them its tiles are long
-# llvmpipe of Mesa 25.0 keeps a function of more than 45 values as a call, which finds no context
-# behind a barrier of its caller and ends the process. GPUs' compilers inline by themselves, and
-# keep values in memory where they are told to.
+_MOST_TILES = 4  # of a launch; with more, several groups are faster
+_MOST_LAUNCHES = 8  # in one kernel: long kernels compile slowly and spill registers
+_MOST_WEIGHTS = 1 << 13  # bytes of constants of a launch: with more, its tiles take long
+# llvmpipe of Mesa 25.0 does not inline a function of more than 45 values; called behind a barrier
+# of the caller, it has no context and crashes the process. GPU compilers inline anyway, and spill
+# registers when forced to.
 _INLINED = "#define static __attribute__((always_inline)) static\n"
 _log = logging.getLogger("delegate")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FusedLaunches:
-    """Some launches as one."""
+    """Consecutive launches as one kernel."""
 
-    count: int  # of the launches
+    count: int  # of launches
     program: ProgramPlan
     group_items: int
 
 
 def fusible_groups(launches: Sequence[Launch]) -> list[Sequence[Launch]]:
-    """Return the launches in order, those that may be one together."""
+    """Return the launches in order, grouped by what may be fused."""
 
     def kind(launch: Launch) -> object:
-        """Return what neighbours share, or what no other launch has."""
+        """Return a key that fusible neighbours share, unique if the launch is not fusible."""
         is_small = launch.tiles <= _MOST_TILES and launch.constant_bytes <= _MOST_WEIGHTS
         return launch.group_items == 1 if is_small else launch
 
@@ -66,22 +66,22 @@ def fusible_groups(launches: Sequence[Launch]) -> list[Sequence[Launch]]:
 
 
 def can_fuse(launches: Sequence[Launch]) -> bool:
-    """Whether any of the launches may be one together."""
+    """Whether any of the launches may be fused."""
     return len(fusible_groups(launches)) < len(launches)
 
 
 class FusedSource(NamedTuple):
-    """What the driver compiles for launches that are one."""
+    """The source of fused launches."""
 
     text: str
-    defines: Mapping[str, str]  # for people
-    group_items: int  # work-items wanted
+    defines: Mapping[str, str]  # for messages
+    group_items: int  # requested work-group size
 
 
 def fused_source(launches: Sequence[Launch], is_cpu: bool = False) -> FusedSource:
-    """Return the kernel that runs launches one after the other; their blocks follow each other.
+    """Return a kernel that runs launches in sequence; their parameter blocks are contiguous.
 
-    `is_cpu`: whether the device says that it is a CPU.
+    `is_cpu`: whether the device reports itself as a CPU.
     """
     items = max(launch.group_items for launch in launches)
     launches = [in_groups_of(items, launch) for launch in launches]
@@ -100,9 +100,9 @@ def fused_source(launches: Sequence[Launch], is_cpu: bool = False) -> FusedSourc
 def fused_kernels(
     device: Device, kernels: Kernels, launches: Sequence[Launch]
 ) -> dict[int, FusedLaunches]:
-    """Return the kernels that run several launches, by the place of the first of them.
+    """Return the kernels of fused launches, by the index of the first launch.
 
-    None of them where the device does not build one.
+    Empty if the device fails to build one.
     """
     made: dict[int, FusedLaunches] = {}
     place = 0

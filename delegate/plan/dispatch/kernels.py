@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Kernel source + defines -> built program, kept in memory and on disk. Knows files, not ops."""
+"""Kernel source + defines -> built program, cached in memory and on disk. Op-agnostic."""
 
 from __future__ import annotations
 
@@ -33,33 +33,33 @@ from delegate.run.context import is_lost, opencl
 from delegate.run.device import Device
 from delegate.run.programs import Programs, binary_name
 
-_BUILDS = 4  # that tell whether a driver keeps what it compiled
+_BUILDS = 4  # to find out whether a driver caches its builds
 LONG_SECONDS = 0.02  # if getting a binary takes longer, the driver is compiling
-# For getting such binaries, an opened device; later starts get the others.
+# Budget for fetching such binaries, per opened device; later starts fetch the rest.
 ASKING_SECONDS = 1.0
 _KEEPS = "driver keeps what it compiled"
 _log = logging.getLogger("delegate")
 
 
 class Kernels:
-    """The kernels of one opened device, for whoever plans; their programs belong to its context.
+    """The kernels of one opened device, for planning; their programs belong to its context.
 
     Attributes:
-        trials: what may be built and run here; programs: how they are made.
+        trials: guards builds and runs; programs: creates the programs.
     """
 
     def __init__(
         self, device: Device, trials: Trials | None = None, has_binaries: bool = True
     ) -> None:
-        """`trials`: what may be built here, and run. `has_binaries`: the cache may have them."""
+        """`trials`: guards builds and runs. `has_binaries`: the cache may have them."""
         self._has_binaries = has_binaries
         self.trials = trials or Trials()
         self.programs = Programs(device)
         self._device = device
         self._builds: dict[str, Trial] = {}  # by source
-        self._logged: set[str] = set()  # sources of the failures that were logged
+        self._logged: set[str] = set()  # sources of failures already logged
         self._store = Store(device.identity)
-        # Whether the driver itself keeps what it compiled; None: no binary has taken long yet.
+        # Whether the driver has its own cache; None: no binary has taken long yet.
         self._driver_caches: object = self._store.load(FACTS).get(_KEEPS)
         self._seconds_left = ASKING_SECONDS
 
@@ -67,22 +67,22 @@ class Kernels:
         """Return the built program of a launch.
 
         Raises:
-            KernelBuildError: the driver refuses it, now or on an earlier call.
-            KilledChild: children died of it. DeviceError: the device is lost.
+            KernelBuildError: the driver rejects it, now or on an earlier call.
+            KilledChild: it killed children. DeviceError: the device is lost.
         """
         chosen = chosen_of(defines_of(launch, self.is_argument(launch)))
         return self.source(launch.file, self.source_of(launch), chosen)
 
     def is_argument(self, launch: Launch) -> bool:
-        """Whether the launch's block of params is an argument of its kernel."""
+        """Whether the launch's parameter block is passed as a kernel argument."""
         return may_be_argument(launch, self._device.proven, self._device.max_argument_bytes)
 
     def source_of(self, launch: Launch) -> str:
-        """Return what the driver compiles for a launch, before what its profile forbids."""
+        """Return the source of a launch, without the lines that a device profile prepends."""
         return source_for(launch, self.is_argument(launch))
 
     def source(self, file: str, source: str, chosen: dict[str, str]) -> cl.Program:
-        """Return a built program by its text; `chosen` tells people which; raises as `build`."""
+        """Return a built program by its source; `chosen`: its defines. Raises as `build`."""
         context, name = self._device.context, self.build_of(file, source).digest
         with context.lock:
             if name not in context.programs and name not in context.failures:
@@ -99,7 +99,7 @@ class Kernels:
         if source not in self._logged:
             self._logged.add(source)
             _log.warning("%s; the driver's log:\n%s", failed, failed.log)
-        # A new one each time: an error that was raised keeps alive all that its frames refer to.
+        # A new one each time: a raised exception keeps every frame it refers to alive.
         raise KernelBuildError(failed.file, failed.defines, failed.log)
 
     def _load_or_build(self, file: str, source: str) -> cl.Program:
@@ -112,9 +112,9 @@ class Kernels:
                 return program
             program = self.programs.compiled(file, source)
         if not self._has_binaries or (self._driver_caches and build.is_of_a_model):
-            return program  # NOTE: PoCL takes 5 s for a language model's, and saves 0.1 a start
+            return program  # NOTE: PoCL takes 5 s for a language model's, to save 0.1 s a start
         if self._driver_caches and (binary is None or self._seconds_left <= 0):
-            disk_cache.store(name, b"")  # a later start asks: it has less to do
+            disk_cache.store(name, b"")  # a later start fetches it: it has less to do
             return program
         return self._with_binary(program, file, source, build)
 
@@ -126,10 +126,10 @@ class Kernels:
                 binary = self._binary_of(program, file, source)
                 if not (binary and disk_cache.store(name, binary) and self.trials.reports):
                     return program
-                # Who repeats this begins with the binary, so it is what is tried here.
+                # A repeated start begins with the binary, so the binary is what is tried here.
                 loaded = self.programs.from_binary(file, binary)
         except DeviceError:
-            return program  # a driver without binaries: it builds at each start
+            return program  # a driver without binaries: built at each start
         if loaded is not None:
             self._device.context.of_binaries.add(build.digest)
         return loaded or program
@@ -147,12 +147,12 @@ class Kernels:
         return binaries[0] if binaries else None
 
     def _is_driver_cached(self, asked: float, file: str, source: str) -> bool:
-        """Whether a driver that took so many seconds for a binary builds it again in far less.
+        """Whether a driver that took `asked` seconds for a binary rebuilds it in far less.
 
-        NOTE: for a binary PoCL compiles for work-groups of any size, and before the first run again
-        for those that run. It keeps the second on disk; the first saves later starts its front end.
+        NOTE: for a binary PoCL compiles for any work-group size, and before the first run again for
+        the actual one. It caches the latter on disk; the former saves later starts the front end.
         """
-        for _ in range(_BUILDS):  # other work on the machine may have made one of them slow
+        for _ in range(_BUILDS):  # other load may have slowed one of them down
             begin = time.perf_counter()
             self.programs.compiled(file, source)
             if time.perf_counter() - begin < asked / 2:
@@ -160,7 +160,7 @@ class Kernels:
         return False
 
     def build_of(self, file: str, source: str) -> Trial:
-        """Return the trial to build a source, with a digest of all it is compiled from and for."""
+        """Return the trial of a build, with a digest of everything that goes into it."""
         if source not in self._builds:
             facts = (self._device.identity, *self.programs.options(file))
             whole = "\0".join((*facts, forbidden.lines(self._device.profile) + source)).encode()
@@ -168,7 +168,7 @@ class Kernels:
         return self._builds[source]
 
     def plan_of(self, file: str, source: str) -> ProgramPlan:
-        """Return how a program that was built here is made again."""
+        """Return how to load a program that was built here."""
         digest = self.build_of(file, source).digest
         return ProgramPlan(file, source, digest, digest in self._device.context.of_binaries)
 
@@ -184,26 +184,26 @@ class Kernels:
     def rebuild(
         self, file: str, source: str, more_options: Sequence[str] = ()
     ) -> tuple[cl.Program, str]:
-        """Build a source whatever was built before; return the program and the driver's log.
+        """Build a source, bypassing caches; return the program and the build log.
 
         Raises:
-            DeviceError: the driver refuses it; its text is the log.
+            DeviceError: the driver rejects it; the text is the log.
         """
         program = self.programs.compiled(file, source, more_options)
         return program, self.programs.log_of(program)
 
     def kernel(self, launch: Launch) -> tuple[cl.Kernel, int]:
-        """Return a kernel object of the launch's own and the work-group size it can run at.
+        """Return a new kernel object for the launch, and the work-group size to run it with.
 
         Raises:
-            KernelBuildError: as `build`. DeviceError: the driver cannot make the kernel, or it
-                cannot run within the device's or its profile's limits.
+            KernelBuildError: as `build`. DeviceError: the driver cannot create the kernel, or it
+                exceeds the limits of the device or its profile.
         """
         kernel, limit = self.create_kernel(self.build(launch), self.trial(KERNEL, launch))
         return kernel, max(1, min(launch.group_items, limit))
 
     def create_kernel(self, program: cl.Program, trial: Trial) -> tuple[cl.Kernel, int]:
-        """Return a kernel object, and the largest work-group that it can run at; `trial`: of it.
+        """Return a kernel object and its largest work-group size; `trial`: of it.
 
         Raises:
             DeviceError: as `kernel`.
@@ -216,7 +216,7 @@ class Kernels:
     def check(self, launches: Iterable[Launch]) -> str | None:
         """Return why these launches cannot run on this device, or None.
 
-        A Loss where that is because children died of them.
+        A Loss if they killed children.
 
         Raises:
             DeviceError: the device is lost.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Builds of kernel files that stand in one source, for kernels that run several launches."""
+"""Combines several kernel files into one source, for kernels that run several launches."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _BODY = "@BODY@"
 
 
 def body(launch: Launch, space: str = "global") -> str:
-    """Return a build of a launch's kernel file that `numbered` lets stand beside others.
+    """Return a launch's kernel file, to be combined with others by `numbered`.
 
-    `space`: the kind of memory where its params are.
+    `space`: address space of its params.
     """
     own = {"IS_PERSISTENT": "1", "BODY": _BODY, "PARAMS_SPACE": space}
     defines: Mapping[str, str] = {**own, **defines_of(launch)}
@@ -28,7 +28,7 @@ def body(launch: Launch, space: str = "global") -> str:
 
 
 def numbered(bodies: Mapping[str, int]) -> str:
-    """Return all builds; each one's functions have its number, as `tile_function` says."""
+    """Return all bodies; the functions of each carry its number, as in `tile_function`."""
     return "".join(text.replace(_BODY, f"_{number}") for text, number in bodies.items())
 
 
@@ -38,9 +38,9 @@ def tile_function(launch: Launch, number: int) -> str:
 
 
 def in_groups_of(items: int, launch: Launch) -> Launch:
-    """Return the launch with scratch memory for so many work-items, if its own groups have fewer.
+    """Return the launch with scratch memory for `items` work-items, if its groups have fewer.
 
-    Its kernel may keep something for each of them.
+    Its kernel may store data per work-item.
     """
     own = int(launch.defines.get("SCRATCH_INTS", 0))
     scratch = own * -(-items // launch.group_items)
@@ -48,12 +48,12 @@ def in_groups_of(items: int, launch: Launch) -> Launch:
 
 
 def scratch_of(launches: Iterable[Launch]) -> dict[str, str]:
-    """Return the macro of the scratch memory that is enough for each launch, if any wants it."""
+    """Return the macro of scratch memory that suffices for each launch, if any needs it."""
     most = max((int(launch.defines.get("SCRATCH_INTS", 0)) for launch in launches), default=0)
     return {"SCRATCH_INTS": str(most)} if most else {}
 
 
 @cache
 def _macros_of(file: str) -> tuple[str, ...]:
-    """Return the macros that a kernel file defines; looking for them takes long."""
+    """Return the macros that a kernel file defines; cached, as the search is slow."""
     return tuple(_DEFINED.findall(text_of(f"{file}.cl")))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""All launches of a program as one kernel whose groups claim their tiles. Knows no op."""
+"""All launches of a program as one persistent kernel; groups claim tiles. Op-agnostic."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ from delegate.plan.record import ProgramPlan
 from delegate.plan.sources import source_of
 from delegate.run.device import Device
 
-_LINE_INTS = 32  # of a count, in cache lines of its own
-_ITEMS_A_UNIT = 128  # fewer wait for memory most of the time: a unit takes another group then
+_LINE_INTS = 32  # spacing of counters, which have their own cache lines
+_ITEMS_A_UNIT = 128  # below that units mostly wait for memory: each runs another group
 _FILE = KERNEL_NAME = "runtime_persistent"
 _log = logging.getLogger("delegate")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PersistentKernel:
-    """A program as one launch."""
+    """A program as one persistent launch."""
 
     program: ProgramPlan
     groups: int
     group_items: int
-    table: Sequence[int]  # of launches, and room to read on; see runtime_persistent.cl
-    control_ints: int  # of its counts, zero before the first run; see there, too
+    table: Sequence[int]  # of launches, with padding at the end; see runtime_persistent.cl
+    control_ints: int  # of its counters, zero before the first run; see there
 
 
 def persistent_kernel(
@@ -47,17 +47,17 @@ def persistent_kernel(
     launches: Sequence[Launch],
     layout: MemoryLayout,
 ) -> PersistentKernel | None:
-    """Return the one kernel that runs all launches; None where the device was not proven to order
-    memory between groups as it needs, or does not build it.
+    """Return the kernel that runs all launches; None if the device is not proven to order memory
+    between groups as it requires, or fails to build it.
     """
     proven = device.proven
     if not ORDERS & proven:
         return None
-    # Kernels for groups of one item do not look at their item; the others run at any group size.
+    # Kernels for groups of one item ignore their item; others run at any group size.
     one_item = any(launch.group_items == 1 for launch in launches)
     group_items = 1 if one_item else max(launch.group_items for launch in launches)
     launches = [in_groups_of(group_items, launch) for launch in launches]
-    # A group has a copy of the block of the launch that it runs, with its own replicas' places.
+    # A group copies the block of its current launch, with the offsets of its own copies.
     space = "private" if one_item else "local"
     source, runs, table = _merged_source(launches, layout, space)
     copied = layout.group_copies.launches
@@ -86,7 +86,7 @@ def persistent_kernel(
     group_items = min(group_items, limit)
     groups = device.compute_units * (1 if one_item else max(1, _ITEMS_A_UNIT // group_items))
     control_ints = (2 + groups) * _LINE_INTS + groups if one_item else 3 * _LINE_INTS
-    # A group copies as many ints as the longest block has from where the last one begins.
+    # A group copies as many ints as the longest block has, so the last one needs padding.
     table += [0] * block_ints
     made_of = kernels.plan_of(file, source)
     return PersistentKernel(made_of, groups, group_items, table, control_ints)
@@ -95,9 +95,9 @@ def persistent_kernel(
 def _merged_source(
     launches: Sequence[Launch], layout: MemoryLayout, space: str
 ) -> tuple[str, list[str], list[int]]:
-    """Return the source of all builds, a RUN for each of them, and the table of the launches."""
+    """Return the source of all kernels, a RUN for each of them, and the table of launches."""
     bodies: dict[str, int] = {}
-    numbers: dict[Hashable, int] = {}  # of bodies, by what they are made of
+    numbers: dict[Hashable, int] = {}  # of bodies, by their source
     runs: list[str] = []
     table: list[int] = []
     tiles = after = phase = 0
@@ -120,5 +120,5 @@ def _merged_source(
 
 
 def _file_of(launches: Sequence[Launch]) -> str:
-    """Return the name that trials have: if a child gives up a literal one, the others stay."""
+    """Return the trial name: if a specialised kernel is given up, generic ones stay allowed."""
     return f"{_FILE}_literal" if any(launch.is_specialised for launch in launches) else _FILE

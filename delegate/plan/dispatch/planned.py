@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A program in a dispatch mode -> its plan and its executor, each step tried as the trials say."""
+"""Program + dispatch mode -> plan and executor, each step guarded by trials."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ def planned_executor(
     state: State | None = None,
     region: Region = NO_REGION,
 ) -> Executor:
-    """Plan a program, and return what runs the plan.
+    """Plan a program, and return an executor of the plan.
 
-    `dispatch_mode`: where the device cannot do it, launches go one by one. `copy_strategy`: one
-    of STRATEGIES. `weights`: where constants are, shared with other executors;
-    None: with none. `state`: as of Executor. `region`: where kept values begin the arena.
+    `dispatch_mode`: falls back to one by one if the device cannot do it. `copy_strategy`: one
+    of STRATEGIES. `weights`: constants shared with other executors;
+    None: not shared. `state`: as for Executor. `region`: of persistent values in the arena.
 
     Raises:
-        DeviceError: as Executor. KernelBuildError: a kernel does not build.
+        DeviceError: as Executor. KernelBuildError: a kernel fails to build.
     """
     trials = kernels.trials
     calls = calls_of(device, kernels, program, batch, dispatch_mode, region)
@@ -131,7 +131,7 @@ def _steps(program: Program) -> tuple[StepPlan, ...]:
 
 
 def _live_bytes(program: Program) -> list[int]:
-    """Return for each launch the bytes of the tensors that were made and are still read."""
+    """Return for each launch the bytes of live tensors."""
     first, last = dict.fromkeys(program.inputs, 0), dict.fromkeys(program.inputs, 0)
     root, launches = program.roots(), program.launches
     for number, launch in enumerate(launches):
@@ -159,12 +159,12 @@ def _written(step: Step) -> tuple[Tensor, ...]:
 
 
 def _read(step: Step) -> tuple[Tensor, ...]:
-    """Return the computed tensors that a step reads, and no other step of its own wrote."""
+    """Return the computed tensors that a step reads and did not write itself."""
     view = step.alternative.view
     read = [t for launch in step.alternative.launches for t in launch.reads]
     own = set(_written(step))
     every: Sequence[Tensor] = [*dict.fromkeys([*(() if view is None else view[:1]), *read])]
-    # Of what is kept TFLite has variable tensors, as a run finds them.
+    # Of persistent tensors, TFLite sees variable tensors, with their value before the run.
     is_seen = [not t.state_name or (t.is_variable and t.index >= 0) for t in every]
     every_seen = [t for t, seen in zip(every, is_seen, strict=True) if seen]
     return tuple(t for t in every_seen if t.data is None and t not in own)

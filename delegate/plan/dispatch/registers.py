@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How many values a work-item keeps in registers, asked of the compiler: nothing is run."""
+"""Register budget of a work-item, queried from the compiler without running anything."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from delegate.plan.dispatch.kernels import Kernels
 from delegate.run.context import is_lost, opencl
 from delegate.run.device import Device
 
-_OPTION = "-cl-nv-maxrregcount="  # NVIDIA's, of the kernels' own options
-_MOST_ITEMS = 1 << 16  # so that the kernel's own limit holds
-_VECTORS = (1, 4, 6, 8, 12, 16, 24)  # of four values, as runtime_registers.cl has macros for
+_OPTION = "-cl-nv-maxrregcount="  # NVIDIA's, in the kernels' own options
+_MOST_ITEMS = 1 << 16  # so that the kernel's own limit applies
+_VECTORS = (1, 4, 6, 8, 12, 16, 24)  # of four values; runtime_registers.cl has their macros
 
 
 def registers(device: Device, kernels: Kernels) -> int:
-    """Return how many 32-bit values a work-item of this device surely keeps in registers.
+    """Return how many 32-bit values a work-item is certain to keep in registers.
 
-    The most that a small kernel keeps without private memory. A compiler that makes the groups
-    smaller and never tells of private memory may use it all the same (Mesa's v3d): of such a one,
-    what it keeps in the largest groups. 0: not known.
+    The most that a small kernel holds without private memory. A compiler that shrinks the groups
+    and never reports private memory may still spill (Mesa's v3d): for such a one, what it holds
+    at the largest group size. 0: unknown.
 
     Raises:
         DeviceError: the device is lost.
@@ -55,7 +55,7 @@ def registers_launch(vectors: int) -> Launch:
 
 def _query_compiler(device: Device, kernels: Kernels) -> int:
     if any(option.startswith(_OPTION) for option in kernels.programs.options("runtime_registers")):
-        return 0  # this compiler is told how many to use, and the blocks were measured with that
+        return 0  # this compiler is given a limit, and the block sizes were measured with it
     launches = [registers_launch(vectors) for vectors in _VECTORS]
     sources = [kernels.source_of(launch) for launch in launches]
     store, digest = Store(device.identity), hashlib.sha256("\0".join(sources).encode()).hexdigest()
@@ -72,8 +72,8 @@ def _query_compiler(device: Device, kernels: Kernels) -> int:
 
 
 def _measure(device: Device, kernels: Kernels, launches: Sequence[Launch]) -> int | None:
-    """Return what the compiler says; None: it cannot be asked."""
-    measured: list[tuple[int, int, int]] = []  # values, private bytes, work-items a group
+    """Return what the compiler reports; None: it cannot be queried."""
+    measured: list[tuple[int, int, int]] = []  # values, private bytes, work-group limit
     for vectors, launch in zip(_VECTORS, launches, strict=True):
         try:
             kernel, items = kernels.kernel(launch)
@@ -90,7 +90,7 @@ def _measure(device: Device, kernels: Kernels, launches: Sequence[Launch]) -> in
 
 
 def most_registers(measured: list[tuple[int, int, int]]) -> int:
-    """Return the values that are kept, from (values, private bytes, items a group), few first."""
+    """Return the values held, from (values, private bytes, work-group limit), ascending."""
     _, least_bytes, most_items = measured[0]
     in_registers = [values for values, private, _ in measured if private == least_bytes]
     whole = [values for values, _, items in measured if items == most_items]

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What drivers say, devices do and compilers make of a kernel, for people, not for lowering.
+"""Queries and measurements of drivers, devices and compilers, for tools, not for lowering.
 
-A driver that is broken, or its compiler, may end the process: ask in a child.
+A broken driver or compiler may crash the process: query in a child.
 """
 
 from __future__ import annotations
@@ -26,23 +26,23 @@ from delegate.run.context import opencl
 from delegate.run.device import Device
 from delegate.run.device_list import DeviceInfo, device_info
 
-# NVIDIA's compiler then says in the log what a kernel needs.
+# With it NVIDIA's build log reports a kernel's resources.
 _VERBOSE_OPTION = ("cl_nv_compiler_options", "-cl-nv-verbose")
-_LEAST_SECONDS = 0.2  # a measurement; slow devices do fewer rounds in it
+_LEAST_SECONDS = 0.2  # of a measurement; slow devices do fewer rounds
 _COPY_BYTES = 16 << 20
-_MULTIPLY_ADDS = 16  # a round of runtime_rates.cl
+_MULTIPLY_ADDS = 16  # per round of runtime_rates.cl
 _ROUNDS = 256
 
 
 @dataclass(frozen=True, slots=True)
 class PlatformInfo:
-    """What an OpenCL platform says of itself."""
+    """What an OpenCL platform reports about itself."""
 
     name: str
     version: str
     vendor: str
     devices: tuple[str, ...]  # their names
-    failure: str | None  # the call that failed when it was asked for its devices
+    failure: str | None  # the failed device query
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,11 +57,11 @@ class DeviceLimits:
     max_work_group_size: int
     max_work_item_sizes: tuple[int, ...]
     local_mem_bytes: int
-    is_local_mem_global: bool  # no memory of its own stands behind it
+    is_local_mem_global: bool  # without dedicated memory
     global_mem_bytes: int
     max_alloc_bytes: int
     max_argument_bytes: int
-    registers: int  # values that a work-item surely keeps; 0: not known, or not asked yet
+    registers: int  # values certain to stay in registers; 0: unknown, or not queried yet
     sub_buffer_align_bytes: int
     int_vector_width: int
     float_vector_width: int
@@ -74,19 +74,19 @@ class DeviceLimits:
 
 @dataclass(frozen=True, slots=True)
 class DeviceRates:
-    """What a device was measured to do."""
+    """Measured performance of a device."""
 
-    launch_us: float  # an empty launch and the wait for its end
+    launch_us: float  # an empty launch, including the wait
     upload_gb_s: float  # from the host's memory
     download_gb_s: float
-    int8_giga_mads: float  # multiply-adds a second, of bytes summed in ints
+    int8_giga_mads: float  # multiply-adds per second, of bytes summed in ints
     float_giga_mads: float
 
 
 def probe_platforms() -> tuple[PlatformInfo, ...]:
-    """Return every platform, those without devices too; none where no loader or driver is.
+    """Return every platform, including those without devices; none without a loader or driver.
 
-    A library that ends the process that opens it ends this one.
+    A library that crashes when opened takes this process down.
     """
     try:
         platforms = cl.get_platforms()
@@ -106,7 +106,7 @@ def _platform(platform: cl.Platform) -> PlatformInfo:
             devices = platform.get_devices()
         with opencl("clGetDeviceInfo"):
             names = [device.name.strip() for device in devices]
-        for device in devices:  # all that is asked when devices are listed
+        for device in devices:  # the same queries as for listing devices
             with contextlib.suppress(DeviceError):
                 device_info(device, name, version)
     except DeviceError as error:
@@ -115,7 +115,7 @@ def _platform(platform: cl.Platform) -> PlatformInfo:
 
 
 def device_limits(info: DeviceInfo) -> DeviceLimits:
-    """Return what a device reports.
+    """Query a device's limits.
 
     Raises:
         DeviceError: it is gone, or a call fails.
@@ -150,9 +150,9 @@ def device_limits(info: DeviceInfo) -> DeviceLimits:
 
 
 def device_registers(info: DeviceInfo) -> int:
-    """Return the values that a work-item surely keeps in registers; 0: not known.
+    """Return the values that a work-item is certain to keep in registers; 0: unknown.
 
-    Builds some small kernels. Raises:
+    Builds a few small kernels. Raises:
         DeviceError: it is gone, or a call fails.
     """
     device = Device(info)
@@ -162,14 +162,14 @@ def device_registers(info: DeviceInfo) -> int:
 def profile_of(
     info: DeviceInfo, limits: DeviceLimits, isa: frozenset[str], name: str
 ) -> DeviceProfile:
-    """Return the device profile of a real device: what it reports, and what it was proven to do."""
+    """Return the device profile of a real device: what it reports, and what passed self-tests."""
     shared = {field.name for field in fields(DeviceProfile)} & {f.name for f in fields(limits)}
     values: dict[str, Any] = {each: getattr(limits, each) for each in shared}
     values |= {
         "name": name,
         "description": f"{info.name} ({info.platform}, {info.driver})",
         "device_type": info.type,
-        "int_vector_width": max(limits.int_vector_width, 1),  # 0: it has no such vectors
+        "int_vector_width": max(limits.int_vector_width, 1),  # 0: no such vectors
         "sub_buffer_align_bytes": max(limits.sub_buffer_align_bytes, 1),
         "isa": tuple(sorted(isa)),
     }
@@ -180,7 +180,7 @@ def device_rates(info: DeviceInfo) -> DeviceRates:
     """Measure a device; takes a second or two.
 
     Raises:
-        DeviceError: a call fails. KernelBuildError: the driver refuses a kernel.
+        DeviceError: a call fails. KernelBuildError: the driver rejects a kernel.
     """
     device = Device(info)
     kernels = Kernels(device)
@@ -216,7 +216,7 @@ def rate_launch(family: str, groups: int, rounds: int) -> Launch:
 
 
 def _copies(device: Device) -> tuple[float, float]:
-    """Return the least seconds of a copy to the device and of one back."""
+    """Return the minimum seconds of a copy to the device and of one back."""
     host = np.ones(_COPY_BYTES, np.uint8)
     buffer = device.buffer("memory", cl.mem_flags.READ_WRITE, _COPY_BYTES)
 
@@ -234,14 +234,14 @@ def _copies(device: Device) -> tuple[float, float]:
 
 
 def _run_seconds(device: Device, kernels: Kernels, launch: Launch) -> float:
-    """Return the least seconds of a launch and the wait for its end."""
+    """Return the minimum seconds of a launch, including the wait."""
     step = Step(0, "", Alternative("", (launch,)))
     with planned_executor(device, kernels, Program((step,), (), launch.writes)) as executor:
         return _least(lambda: executor.repeat(1, wait=True))
 
 
 def _least(seconds: Callable[[], float]) -> float:
-    """Return the least seconds of one time, after one that does not count."""
+    """Return the minimum seconds of a call, after a warm-up."""
     seconds()
     end = time.perf_counter() + _LEAST_SECONDS
     least = seconds()
@@ -252,24 +252,24 @@ def _least(seconds: Callable[[], float]) -> float:
 
 @dataclass(frozen=True, slots=True)
 class KernelBuild:
-    """A kernel that a driver's compiler took."""
+    """A kernel that a driver's compiler accepted."""
 
-    seconds: float  # from the source to a kernel that could run
-    group_limit: int  # work-items a work-group of it may have
-    private_bytes: int  # CL_KERNEL_PRIVATE_MEM_SIZE, a work-item's
-    local_bytes: int  # CL_KERNEL_LOCAL_MEM_SIZE, a work-group's
+    seconds: float  # from source to a kernel ready to run
+    group_limit: int  # largest work-group size
+    private_bytes: int  # CL_KERNEL_PRIVATE_MEM_SIZE, per work-item
+    local_bytes: int  # CL_KERNEL_LOCAL_MEM_SIZE, per work-group
     log: str  # of the build
 
 
 class KernelBuilder:
-    """A device whose compiler is asked.
+    """Access to a device's compiler.
 
     Raises:
         DeviceError: it is gone, or a call fails.
     """
 
     def __init__(self, info: DeviceInfo) -> None:
-        # NOTE: Mesa's panfrost and v3d under a drm-shim end the process that opens a second one.
+        # NOTE: Mesa's panfrost and v3d under a drm-shim crash a process that opens a second one.
         self._device = Device(info)
         self._kernels = Kernels(self._device)
         with opencl("clGetDeviceInfo"):
@@ -278,14 +278,14 @@ class KernelBuilder:
         self._more = [option] if extension in extensions else []
 
     def options(self, file: str) -> tuple[str, ...]:
-        """Return the options that programs of a .cl file are built with."""
+        """Return the build options for programs of a .cl file."""
         return tuple(self._kernels.programs.options(file))
 
     def build(self, file: str, kernel: str, source: str) -> KernelBuild:
-        """Build a kernel of a source, the text of a .cl file after its macros.
+        """Build a kernel from source, the text of a .cl file after its macros.
 
         Raises:
-            DeviceError: the driver refuses the kernel; the text is the log.
+            DeviceError: the driver rejects the kernel; the text is the log.
         """
         wanted, cl_device = cl.kernel_work_group_info, self._device.cl_device
         begin = time.perf_counter()

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Floats of 16 bits between the nodes of a partition."""
+"""fp16 storage of float tensors within a partition."""

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Partition -> Partition whose floats are halves between its nodes: half the bytes, other results.
+"""Partition -> Partition with fp16 between its nodes: half the memory traffic, other rounding.
 
-Only where Options.precision allows it. Ops know nothing of it: a node is lowered with its floats,
-and kernels that may read and write halves are told to by a macro, HALVES of float.clh. On devices
-that were proven to multiply halves a second one, HALF_ARITHMETIC, has convolutions do that. What
-only moves floats moves halves as well. Every other node has floats as before, and so have the
-partition's own inputs and outputs: the nodes to_halves and to_floats stand between.
+Requires Options.precision. Ops are unaware of it: a node is lowered in float32, and kernels that
+support fp16 storage are switched by a macro, HALVES of float.clh. On devices proven to multiply
+fp16, a second macro, HALF_ARITHMETIC, makes convolutions do so. Ops that only move data move fp16
+as well. All other nodes keep float32, as do the partition's inputs and outputs; the nodes to_halves
+and to_floats convert in between.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ Lower = Callable[[Node, Target], tuple[Alternative, ...]]
 Field = int | Tensor | Constant
 TO_HALVES, TO_FLOATS = "to_halves", "to_floats"
 _FLOAT, _HALF = "float32", "float16"
-# The kernels that may read and write halves, and which of their constants are halves, too. Others
-# stay floats: a bias is added to a sum, which is one.
+# Kernels that support fp16 storage, and their constants that are fp16, too. Others stay float32: a
+# bias is added to a float32 sum.
 KERNELS: Mapping[str, frozenset[str]] = {
     **dict.fromkeys(
         [
@@ -51,22 +51,22 @@ KERNELS: Mapping[str, frozenset[str]] = {
         frozenset(),
     ),
 }
-_WIDE_REGISTERS = 80  # that keep the values of kernels which load eight halves at once
+_WIDE_REGISTERS = 80  # enough for kernels that load eight fp16 values at once
 
 
 def can_store_fp16(proven: Collection[str]) -> bool:
-    """Whether a device may have halves at all, by what was proven of it."""
+    """Whether a device may store fp16 at all, by its proven properties."""
     return STORED_HALVES in proven
 
 
 def in_fp16(partition: Partition, accepts: Callable[[Node], bool]) -> Partition:
-    """Return the partition with halves between nodes that can have them, where their range allows.
+    """Return the partition with fp16 between nodes that support it, if their range allows.
 
-    `accepts`: whether a node lowers and builds. The same partition if there is no such node.
+    `accepts`: whether a node lowers and builds. The same partition if nothing changes.
     """
     tensors, ranges = _Fp16Tensors(), Ranges()
     nodes: list[Node] = []
-    as_floats, as_fp16 = set(partition.inputs), set[Tensor]()  # what is there in either form
+    as_floats, as_fp16 = set(partition.inputs), set[Tensor]()  # available in either type
 
     def bring(tensor: Tensor, there: set[Tensor], op: str, node: Node) -> None:
         if tensor not in there:
@@ -90,10 +90,10 @@ def in_fp16(partition: Partition, accepts: Callable[[Node], bool]) -> Partition:
 
 
 def alternatives(node: Node, target: Target, lower: Lower) -> tuple[Alternative, ...]:
-    """Return the alternatives of a node that `in_fp16` made; the last one computes in floats.
+    """Return the alternatives of a node made by `in_fp16`; the last one computes in float32.
 
     Raises:
-        Unsupported: it has no kernel for halves.
+        Unsupported: it has no fp16 kernel.
     """
     full = node.full
     assert full is not None
@@ -109,18 +109,18 @@ def alternatives(node: Node, target: Target, lower: Lower) -> tuple[Alternative,
         if (half := fp16_alternative(alternative, twins, has_fp16)) is not None
     ]
     if not found:
-        raise Unsupported("no kernel for halves")
+        raise Unsupported("no fp16 kernel")
     return (*found, _between_floats(node, target, lower))
 
 
 def of_float16(node: Node, target: Target, lower: Lower) -> tuple[Alternative, ...]:
-    """Return the alternatives of a node on float16 tensors, whose `full` is the same on float32.
+    """Return the alternatives of a node on float16 tensors, whose `full` is the float32 node.
 
-    All of them compute in float32. Where the device was not proven to store halves, the conversions
-    are those of CAST, which need integers alone.
+    All compute in float32. On devices not proven to store fp16, values are converted like CAST,
+    with integer operations only.
 
     Raises:
-        Unsupported: the node does not lower on float32.
+        Unsupported: the node does not lower in float32.
     """
     full = node.full
     assert full is not None
@@ -134,7 +134,7 @@ def of_float16(node: Node, target: Target, lower: Lower) -> tuple[Alternative, .
     if not can_store_fp16(target.isa):
         return (_between_floats(node, target, lower, ("CAST", "CAST")),)
     found: list[Alternative | None] = []
-    # The macro HALVES is of all that a kernel reads and writes.
+    # The macro HALVES applies to everything that a kernel reads and writes.
     is_of_floats = any(map(_is_computed_float, node.inputs))
     if not is_of_floats and all(tensor.dtype == _HALF for tensor in node.outputs):
         found = [fp16_alternative(alternative, twins, has_fp16=False) for alternative in ways]
@@ -142,20 +142,20 @@ def of_float16(node: Node, target: Target, lower: Lower) -> tuple[Alternative, .
 
 
 class _Fp16Tensors:
-    """The halves of tensors, one tensor each."""
+    """The fp16 counterparts of float32 tensors."""
 
     def __init__(self) -> None:
         self._known: dict[Tensor, Tensor] = {}
 
     def of(self, tensor: Tensor) -> Tensor:
-        """Return the halves of floats."""
+        """Return a float32 tensor's fp16 counterpart."""
         if tensor not in self._known:
             data = None if tensor.data is None else _rounded(tensor.data)
             self._known[tensor] = replace(tensor, dtype=_HALF, data=data, origin=-1)
         return self._known[tensor]
 
     def node(self, node: Node) -> Node | None:
-        """Return the node with halves for floats; None where it reads or makes something else."""
+        """Return the fp16 node; None if it reads or writes other types."""
         ends = (*node.inputs, *node.outputs)
         is_plain = not any(
             t is not None and (t.state_name or t.is_variable or t.is_folded) for t in ends
@@ -175,7 +175,7 @@ class _Fp16Tensors:
 
 
 def _is_copy(node: Node) -> bool:
-    """Whether it copies bytes, of halves as of floats."""
+    """Whether it copies data, independent of the type."""
     return float_result(node.op).kind == COPY
 
 
@@ -184,7 +184,7 @@ def _is_computed_float(tensor: Tensor | None) -> bool:
 
 
 def _rounded(values: NDArray[np.generic]) -> NDArray[np.float16]:
-    """Return the nearest halves; what is beyond them becomes an infinity, as on the device."""
+    """Round to nearest fp16; out of range becomes infinity, as on the device."""
     with np.errstate(over="ignore"):
         return values.astype(np.float16)
 
@@ -192,7 +192,7 @@ def _rounded(values: NDArray[np.generic]) -> NDArray[np.float16]:
 def fp16_alternative(
     alternative: Alternative, twins: dict[Tensor | None, Tensor | None], has_fp16: bool
 ) -> Alternative | None:
-    """Return a way to compute floats with halves in their places; None if a kernel cannot."""
+    """Return a float32 alternative with fp16 storage; None if a kernel does not support it."""
 
     def half(tensor: Tensor) -> Tensor:
         if tensor not in twins and is_temporary(tensor) and tensor.dtype == _FLOAT:
@@ -235,16 +235,16 @@ def _packed(pack: Callable[[], NDArray[np.generic]]) -> NDArray[np.float16]:
 def _between_floats(
     node: Node, target: Target, lower: Lower, ops: tuple[str, str] = (TO_FLOATS, TO_HALVES)
 ) -> Alternative:
-    """Return the plain kernels of a node's floats, made of halves before and halves again behind.
+    """Return a node's fallback kernels in float32, with conversions from and to fp16.
 
-    It is the judge of the other ways, which round more. `ops`: those that convert.
+    It is the reference for the other alternatives, which round more. `ops`: the conversions.
 
     Raises:
-        Unsupported: the node does not lower, or its result would be the bytes of what it reads.
+        Unsupported: the node does not lower, or its result aliases its input.
     """
     full = node.full
     assert full is not None
-    own: dict[Tensor, Tensor] = {}  # halves -> the floats that they become
+    own: dict[Tensor, Tensor] = {}  # fp16 -> the float32 tensor that it is converted to
     for tensor in (*node.inputs, *node.outputs):
         if tensor is not None and tensor.dtype == _HALF and tensor.data is None:
             own[tensor] = temporary(tensor.name, tensor.shape, _FLOAT)

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which floats of a partition stay float32 where others may be halves, because of their range.
+"""Range analysis: which tensors must stay float32 where others may be fp16.
 
-A half holds at most 65504, and below 2^-14 it loses digits. Activations of networks keep within
-that: what a convolution gives is taken for one, though nobody can show its range. Sums, squares,
-products of two activations, exponentials, quotients and attention masks do not: a node that makes
-or reads such a tensor has floats, unless its range follows from a clamp, a constant or the like.
-They are wide until a product with weights, a norm or a function of bounded result ends it.
+fp16 holds at most 65504, and loses precision below 2^-14. Network activations stay within that: a
+convolution's result is assumed to, though its range cannot be proven. Sums, squares, products of
+two activations, exponentials, quotients and attention masks do not: a node that reads or writes
+such a tensor stays float32, unless a clamp, a constant or the like bounds its range. Tensors count
+as wide until a product with weights, a norm or a bounded function.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from delegate.graph.float_results import float_result
 from delegate.graph.ir import Node, Tensor
 
 LARGEST, LEAST = 65504.0, 2.0**-14
-_USUAL_FACTOR = 32.0  # an activation times as much is one still
-# By the greatest sizes of the inputs, how large a result is at most; infinite: nobody knows.
+_USUAL_FACTOR = 32.0  # an activation scaled by this still counts as one
+# From the maxima of the inputs, the maximum of a result; infinite: unknown.
 _Sizes = Sequence[float]
-# Ops whose result is wide where it cannot be shown to fit.
+# Ops whose result is wide unless it can be shown to fit.
 _GROWING: Mapping[str, Callable[[Node, _Sizes], float]] = {
     "CUMSUM": lambda node, sizes: sizes[0] * _terms(node),
     "DIV": lambda *_: math.inf,
@@ -40,21 +40,21 @@ _MULTIPLYING = frozenset({"MUL", "logistic_mul"})
 
 
 class Ranges:
-    """What is known of the sizes of a partition's floats, node after node.
+    """Known magnitudes of a partition's float tensors, node after node.
 
     Attributes:
-        wide: tensors that halves may not hold.
+        wide: tensors that may exceed fp16.
     """
 
     def __init__(self) -> None:
         self.wide: set[Tensor] = set()
-        self._most: dict[Tensor, float] = {}  # greatest sizes, where they are known
+        self._most: dict[Tensor, float] = {}  # maximum magnitudes, if known
 
     def note(self, node: Node) -> bool:
-        """Take the next node; return whether halves can hold what it reads and gives."""
+        """Add the next node; return whether its inputs and outputs fit fp16."""
         reads = [each for each in node.inputs if each is not None and each.dtype == "float32"]
         sizes = [self._size(each) for each in reads]
-        # A bias is added to a sum of floats.
+        # A bias is added to a float32 sum.
         own = reads[:2] if float_result(node.op).is_activation else reads
         constants = [self._size(each) for each in own if each.data is not None]
         fits = all(map(_fits, constants)) and self.wide.isdisjoint(reads)
@@ -69,7 +69,7 @@ class Ranges:
     def _result(
         self, node: Node, reads: Sequence[Tensor], sizes: _Sizes, fits: bool
     ) -> tuple[float, bool]:
-        """Return how large a node's result is at most, and whether it is wide."""
+        """Return a node result's maximum magnitude, and whether it is wide."""
         clamp = str(node.options.get("fused_activation_function", "NONE"))
         result = float_result(node.op)
         least = min(float_result(clamp).limit, result.limit)
@@ -88,7 +88,7 @@ class Ranges:
         return most, not (_fits(most) or fits)
 
     def _is_scaled(self, reads: Sequence[Tensor], sizes: _Sizes) -> bool:
-        """Whether a product is of one activation and of factors that change little of its size."""
+        """Whether a product is of one activation and of factors that hardly change its size."""
         rest = sorted(sizes)[:-1]
         return len(set(reads)) > 1 and all(LEAST < size <= _USUAL_FACTOR for size in rest)
 
@@ -100,7 +100,7 @@ class Ranges:
 
 
 def _fits(size: float) -> bool:
-    """Whether halves hold what is so large; not infinities, which the least may be rounded to."""
+    """Whether a magnitude fits fp16, and does not round to infinity."""
     return size == 0 or LEAST <= size <= LARGEST
 
 
@@ -119,6 +119,6 @@ def _terms(node: Node) -> int:
 
 
 def _least(tensor: Tensor | None) -> float:
-    """Return the least size of a constant; of what is computed 0."""
+    """Return the least magnitude in a constant; 0 for computed tensors."""
     data = None if tensor is None else tensor.data
     return 0.0 if data is None or not data.size else float(np.abs(data).min())

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Program -> Program in which what several nodes compute of the same tensors is computed once.
+"""Common subexpression elimination: equal launches on the same tensors run once.
 
-Ops know nothing of it: each node that multiplies a row has a launch of its own that quantises it.
+Ops are unaware of it: each node that multiplies a row has its own launch that quantises it.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from delegate.launch import Launch, Program, Step, is_temporary
 
 
 def eliminate_common_launches(program: Program) -> Program:
-    """Return the program without launches that write temporaries which an equal launch wrote.
+    """Return the program without launches whose temporaries an equal launch has written.
 
-    That launch counts until what it reads is written anew, as the state of a recurrent network is
-    at each step. Temporaries that are written twice stay what they are.
+    The equality ends when an input is overwritten, as the state of a recurrent network is at each
+    step. Temporaries that are written twice are left alone.
     """
     counts = Counter(tensor for launch in program.launches for tensor in launch.writes)
     known: dict[Hashable, Launch] = {}
-    reading: dict[Tensor, set[Hashable]] = {}  # which of these, by each tensor
+    reading: dict[Tensor, set[Hashable]] = {}  # keys of launches that read each tensor
     root = program.roots()
-    same: dict[Tensor, Tensor] = {}  # a temporary that nobody writes now -> its equal
+    same: dict[Tensor, Tensor] = {}  # eliminated temporary -> its replacement
     steps: list[Step] = []
     for step in program.steps:
         alternative = step.alternative
@@ -51,7 +51,7 @@ def eliminate_common_launches(program: Program) -> Program:
 
 
 def _key(launch: Launch) -> Hashable:
-    """Return what two launches share that compute the same, each in tensors of its own."""
+    """Return a key that launches share if they compute the same into tensors of their own."""
     own = {tensor: place for place, tensor in enumerate(launch.writes)}
     params = tuple(
         (name, ("own", own[value]) if isinstance(value, Tensor) and value in own else value)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Graph + target -> verdicts; partition -> Program. Never touches a device: `check` does."""
+"""Graph + target -> verdicts; partition -> Program. Never touches a device, except by `check`."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ def verdicts(
     exclude_ops: Collection[str] = (),
     lowered: LoweringCache | None = None,
 ) -> list[Verdict]:
-    """Return for each node whether it runs here: it lowers, it builds, its tensors are static.
+    """Return for each node whether it is supported: it lowers, builds, and has static tensors.
 
-    `lowered`: as of `compile_partition`.
+    `lowered`: as in `compile_partition`.
     """
     if (disorder := _disorder(graph)) is not None:
         return [Verdict(node.index, node.op, disorder) for node in graph.nodes]
@@ -67,7 +67,7 @@ def _obstacle(
     exclude_ops: Collection[str],
     lowered: LoweringCache | None,
 ) -> str | None:
-    """Return why a node, or one of those that take its place, does not run here."""
+    """Return why a node, or a node that it is inlined to, is not supported."""
     if node.calls is not None and node.body is None:
         return node.calls.obstacle
     for each in plain_nodes([node]):
@@ -76,15 +76,15 @@ def _obstacle(
                 raise Unsupported(_EXCLUDED)
             first_choice(each, target, check, lowered)
         except Unsupported as refusal:
-            reason: str = refusal.args[0]  # as it is: it may be a Loss
+            reason: str = refusal.args[0]  # not converted: it may be a Loss
             return type(reason)(f"{each.op} in it: {reason}") if is_inlined(node) else reason
     return None
 
 
 def _disorder(graph: Graph) -> str | None:
-    """Return which node reads what is computed only after it; None: there is no such node.
+    """Return which node reads a tensor computed after it; None: there is none.
 
-    TFLite runs nodes in the file's order. Groups are run by what they read, which would differ.
+    TFLite runs nodes in file order. Partitions are ordered by data flow, which would differ.
     """
     links = DefUse(graph)
     for node, place in links.places.items():
@@ -105,16 +105,16 @@ def compile_partition(
     known: dict[Node, Step] | None = None,
     lowered: LoweringCache | None = None,
 ) -> Program:
-    """Return the program of a group of nodes.
+    """Return the program of a partition.
 
-    `known`: steps of nodes that were compiled before, of which none is lowered again; those made
-    here join them. `lowered`: what was lowered for another choice; what is lowered here joins it.
+    `known`: compiled steps of nodes, reused and extended. `lowered`: alternatives of nodes, reused
+    and extended.
 
     Raises:
         Unsupported: a node does not lower, with its index.
     """
     steps = {} if known is None else known
-    # Where there is no time to measure all, it goes to the nodes that may gain most.
+    # If there is no time to measure all, measure the nodes first that may gain most.
     new = [node for node in partition.nodes if node not in steps]
     new.sort(key=lambda node: work([node]), reverse=True)
     for node in progress.each(new, _words):
@@ -133,7 +133,7 @@ def compile_partition(
 
 
 def _watched(steps: Sequence[Step], known: Collection[Tensor]) -> tuple[Tensor, ...]:
-    """Return the tensors with requirements that the host does not see anyway."""
+    """Return the tensors with requirements that are not visible to the host already."""
     required = (need.tensor for step in steps for need in step.alternative.requirements)
     return tuple(dict.fromkeys(tensor for tensor in required if tensor not in known))
 
@@ -146,10 +146,10 @@ def rewritten(
     lowered: LoweringCache | None = None,
     allows_fp16: bool = False,
 ) -> Partition:
-    """Return the partition after these passes, which make no node that does not run here.
+    """Return the partition after these passes, which create no unsupported node.
 
-    `lowered`: as of `compile_partition`. `allows_fp16`: floats may be halves, where
-    the device has them.
+    `lowered`: as in `compile_partition`. `allows_fp16`: store floats as fp16 if the device
+    supports it.
     """
 
     def accepts(node: Node) -> bool:
@@ -168,7 +168,7 @@ def rewritten(
 def first_choice(
     node: Node, target: Target, check: Check, lowered: LoweringCache | None = None
 ) -> Alternative:
-    """Return the alternative that is expected to be the fastest of those that run here.
+    """Return the first alternative that the device can run: the one expected to be fastest.
 
     Raises:
         Unsupported: there is none, or the node does not lower.
@@ -207,6 +207,6 @@ def _alternatives(node: Node, target: Target, lowered: LoweringCache) -> tuple[A
         raise Unsupported("how many places it gives is known only at run time")
     found = lowered.lower(node, target)
     if any(need.tensor.state_name for each in found[-1:] for need in each.requirements):
-        # It stays on the device, where nobody looks at it.
-        raise Unsupported("TFLite fails on some values, and these are kept over runs")
+        # It stays on the device, where nobody checks it.
+        raise Unsupported("TFLite fails on some values, and these are persistent")
     return found

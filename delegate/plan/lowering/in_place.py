@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Program -> Program whose nodes write a part of a tensor where it lies, and not in a copy of it.
+"""Program -> Program in which nodes that update a part of a tensor do so in place.
 
-Ops know nothing of it: an alternative says by `copied` that its first launch copies an input.
+Ops are unaware of it: `copied` of an alternative says that its first launch copies an input.
 """
 
 from __future__ import annotations
@@ -13,19 +13,19 @@ from delegate.launch import Alternative, Program, Step
 
 
 def in_place(program: Program) -> Program:
-    """Return the program without copies of tensors that nobody needs afterwards.
+    """Return the program without copies of tensors that are dead afterwards.
 
-    The output has the input's bytes then, as that of a view. What a run finds for itself is needed
-    by the next one, unless this one leaves another value.
+    The output then aliases the input, like a view. A persistent input stays live for the next run,
+    unless this run writes another value.
     """
     end = len(program.steps)
     left = {tensor.state_name for tensor in program.outputs}
-    needed: dict[Tensor, int] = {}  # by the step that needs it last
+    needed: dict[Tensor, int] = {}  # index of the last step that reads it
     for place, step in enumerate(program.steps):
         needed |= dict.fromkeys(_read(step.alternative), place)
     needed |= dict.fromkeys(program.outputs, end)
     needed |= {t: end for t in program.inputs if t.state_name and t.state_name not in left}
-    sharing: dict[Tensor, list[Tensor]] = {}  # all that have a tensor's bytes, by each of them
+    sharing: dict[Tensor, list[Tensor]] = {}  # by tensor: all that share its memory
     steps: list[Step] = []
     for place, step in enumerate(program.steps):
         alternative = step.alternative

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What nodes were lowered to. Those that differ in their tensors alone are lowered once.
+"""Cache of lowered nodes: those that differ only in their tensors are lowered once.
 
-A network has the same layer many times. `lower` reads of a tensor what `_facts` has, and neither
-its number nor its name. So what one node was lowered to is what another one is, on its own tensors.
+A network repeats the same layers. `lower` reads only `_facts` of a tensor, neither its index nor
+its name, so the alternatives of one node serve for another with the tensors replaced.
 """
 
 from __future__ import annotations
@@ -17,26 +17,26 @@ from delegate.plan.fp16 import fp16
 from delegate.target import Target
 
 Alternatives = tuple[Alternative, ...]
-_MOST_BYTES = 1024  # of a constant that is compared; weights differ from layer to layer
+_MOST_BYTES = 1024  # of a constant compared by value; weights differ in every layer
 _MOST_SCALES = 8
 
 
 class LoweringCache(dict[Node, Alternatives]):
-    """What nodes were lowered to for one target."""
+    """The alternatives of nodes, lowered for one target."""
 
     def __init__(self, known: LoweringCache | None = None) -> None:
-        """`known`: of the same target, with nodes that others may be like."""
+        """`known`: for the same target, with nodes that others may equal."""
         super().__init__()
         self._first: dict[Hashable, tuple[Node, Alternatives]] = {}
         self._facts: dict[Tensor, Hashable] = {}
         self._signatures: dict[Node, str] = {}
-        self._like: dict[Node, Node] = {}  # the first that each is like
+        self._like: dict[Node, Node] = {}  # the first equal node of each
         if known is not None:
             self._first, self._facts = known._first, known._facts
             self._signatures, self._like = known._signatures, known._like
 
     def lower(self, node: Node, target: Target) -> Alternatives:
-        """Return the alternatives of a node as `ops.lower` does; raises as that."""
+        """Return the alternatives of a node, like `ops.lower`; raises as that."""
         if node.full is not None:
             return fp16.alternatives(node, target, ops.lower)
         try:
@@ -57,7 +57,7 @@ class LoweringCache(dict[Node, Alternatives]):
         return found
 
     def signature(self, node: Node, make: Callable[[], str]) -> str:
-        """Return what `make` makes of the kernels and sizes of a node, once for all like it."""
+        """Return the result of `make` for a node, computed once for all equal nodes."""
         first = self._like.get(node)
         if first is None:
             return make()
@@ -66,14 +66,14 @@ class LoweringCache(dict[Node, Alternatives]):
         return self._signatures[first]
 
     def _key(self, node: Node) -> Hashable:
-        """Return all that `lower` reads of a node, and which of its tensors are the same ones."""
+        """Return everything `lower` reads of a node, and which of its tensors are identical."""
         if node.body is not None:
             raise _UnlikeError
         tensors = _tensors(node)
         places = {tensor: place for place, tensor in enumerate(dict.fromkeys(tensors))}
         lengths = len(node.inputs), len(node.outputs), len(node.inner)
         facts = tuple(None if t is None else self._facts_of(t) for t in places)
-        # Texts, as 0.0 equals -0.0.
+        # repr, as 0.0 == -0.0.
         of_node = node.op, node.version, node.is_custom, repr(node.options), lengths
         return of_node, tuple(places[tensor] for tensor in tensors), facts
 
@@ -84,7 +84,7 @@ class LoweringCache(dict[Node, Alternatives]):
 
 
 class _UnlikeError(Exception):
-    """A node is compared with no others."""
+    """The node cannot be compared with others."""
 
 
 def _tensors(node: Node) -> tuple[Tensor | None, ...]:
@@ -92,7 +92,7 @@ def _tensors(node: Node) -> tuple[Tensor | None, ...]:
 
 
 def _facts(tensor: Tensor) -> Hashable:
-    """Return what `lower` reads of a tensor."""
+    """Return everything `lower` reads of a tensor."""
     data, quantization, ranges = tensor.data, tensor.quantization, tensor.ranges
     arrays = [each for each in (data, *(ranges or ())) if each is not None]
     is_long = quantization is not None and len(quantization.scale) > _MOST_SCALES
@@ -108,9 +108,9 @@ def _facts(tensor: Tensor) -> Hashable:
 def _with_tensors(
     own: Sequence[Tensor | None], others: Sequence[Tensor | None], alternatives: Alternatives
 ) -> Alternatives:
-    """Return alternatives of a node with other tensors as those of one with these."""
+    """Return a node's alternatives with these tensors replaced by those."""
     known = {t: now for t, now in zip(others, own, strict=True) if t is not None}
-    launches: dict[Launch, Launch] = {}  # several alternatives may begin with the same
+    launches: dict[Launch, Launch] = {}  # several alternatives may share launches
 
     def tensor(each: Tensor | None) -> Tensor:
         assert each is not None

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rewrites of a partition that make it faster and change no output; one a file, in order."""
+"""Graph rewrites that make a partition faster without changing outputs: one a file, in order."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from delegate.plan.passes import (
 )
 from delegate.plan.passes.matching import Find, fused
 
-# In the order in which they run: a convolution that pads may take an ADD, too, and a gate has the
-# pair that fuse_logistic looks for.
+# In the order in which they run: a convolution that pads may also absorb an ADD, and a gate
+# contains the pair that fuse_logistic matches.
 PASSES: Mapping[str, Find] = {
     "fuse_pad": fuse_pad.found_at,
     "fuse_add": fuse_add.found_at,
@@ -44,9 +44,9 @@ PASSES: Mapping[str, Find] = {
 def run_passes(
     partition: Partition, accepts: Callable[[Node], bool], names: Collection[str] = tuple(PASSES)
 ) -> Partition:
-    """Return the partition after the passes of these names; the same one where none changed it.
+    """Return the partition after the named passes; the same object if nothing changed.
 
-    `accepts`: whether a node that a pass would make lowers and builds; else all stays as it is.
+    `accepts`: whether a fused node lowers and builds; else the match is left alone.
     """
     for name, find in PASSES.items():
         if name in names:

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Scores, their softmax and what it takes of the values become one kernel.
+"""Attention: two products and the softmax between them become one kernel.
 
     (q, k) -BATCH_MATMUL-> -MUL by a number-> -ADD a mask-> -SOFTMAX-> s, (s, v) -BATCH_MATMUL-> y
         becomes        (q, k, v, mask) -attention-> y
 
-The MUL and the ADD may be missing, and a MUL may be behind the ADD: of distances, in a Conformer.
-Where a mask hides the last places, as of a cache that is not full, the one kernel does not read
-them, which the nodes apart cannot know.
+The MUL and the ADD are optional, and a MUL may follow the ADD (relative positions, in a Conformer).
+Where a mask hides the trailing positions, as of a partly filled cache, the fused kernel skips them,
+which the separate nodes cannot.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from delegate.graph.def_use import DefUse
 from delegate.graph.ir import Node, Tensor
 from delegate.plan.passes.matching import Match, is_plain, number_of
 
-_LEAST_SCALE = 1e-6  # behind a mask: what that hides stays hidden
+_LEAST_SCALE = 1e-6  # after a mask: what it hides must stay hidden
 
 
 def found_at(links: DefUse, node: Node) -> Match | None:
-    """Return the chain that a BATCH_MATMUL ends."""
+    """Return the chain that ends with a BATCH_MATMUL."""
     if node.op != "BATCH_MATMUL" or _is_adjoint(node) != (False, False):
         return None
     shares, values = node.inputs
@@ -56,9 +56,9 @@ def found_at(links: DefUse, node: Node) -> Match | None:
 def _unscaled(
     links: DefUse, scaled: Tensor | None, op: str, chain: list[Node]
 ) -> tuple[Tensor | None, float]:
-    """Return what a node of this op makes and a MUL by a number scales, and that number.
+    """Return the result of a node of this op before a MUL by a scalar, and the scalar.
 
-    The MUL joins the chain. Without one: the tensor as it is, and 1.
+    The MUL becomes part of the match. Without a MUL: the tensor itself, and 1.
     """
     mul = links.sole_producer(scaled, "MUL")
     number = None if mul is None else number_of(mul)
@@ -70,7 +70,7 @@ def _unscaled(
 
 
 def _parted(links: DefUse, node: Node, ops: tuple[str, ...]) -> tuple[Tensor, Tensor] | None:
-    """Return of two inputs the one that a node of these ops makes for this node, and the other."""
+    """Return the input of a node that one of these ops computes, and the other input."""
     one, other = node.inputs
     assert one is not None
     assert other is not None

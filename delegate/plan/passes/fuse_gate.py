@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A gate times its logistic function, times what it lets through, becomes one kernel.
+"""Gated SiLU: a gate times its logistic function, times the other input, becomes one kernel.
 
 g -LOGISTIC-> s, (g, s) -MUL-> t, (t, x) -MUL-> y        becomes        (g, x) -silu_mul-> y
 """
@@ -14,7 +14,7 @@ from delegate.plan.passes.matching import Match, first_made, is_plain
 
 
 def found_at(links: DefUse, node: Node) -> Match | None:
-    """Return the LOGISTIC, the MUL before this MUL, and this one."""
+    """Return the LOGISTIC, the first MUL, and this second MUL."""
     if node.op != "MUL" or not is_plain(node):
         return None
     for tensor in node.inputs:

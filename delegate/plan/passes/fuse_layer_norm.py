@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The norm of rows by their mean and variance becomes one kernel.
+"""Layer normalisation becomes one kernel.
 
 x -MEAN of rows-> m, (x, m) -SQUARED_DIFFERENCE-> -MEAN of rows-> -ADD epsilon-> -RSQRT->
 -MUL scale-> s, (m, s) -MUL-> p, (offset, p) -SUB-> d, (x, s) -MUL-> t, (t, d) -ADD-> y

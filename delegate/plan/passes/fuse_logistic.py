@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Floats times the LOGISTIC of floats become one kernel: SILU, where both are one, and GLU.
+"""x * LOGISTIC(g) becomes one kernel, in float: SiLU if g is x, else GLU.
 
 g -LOGISTIC-> s, (x, s) -MUL-> y        becomes        (g, x) -logistic_mul-> y
 """
@@ -14,7 +14,7 @@ from delegate.plan.passes.matching import Match, first_made, is_plain, other_tha
 
 
 def found_at(links: DefUse, node: Node) -> Match | None:
-    """Return a LOGISTIC and the MUL that alone reads it, which is this one."""
+    """Return a LOGISTIC and this MUL, its only reader."""
     if node.op != "MUL" or node.outputs[0].dtype != "float32" or not is_plain(node):
         return None
     logistic = first_made(links, node, "LOGISTIC")

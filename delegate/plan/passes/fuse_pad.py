@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""PAD -> convolution becomes one convolution that pads by itself.
+"""PAD -> convolution becomes one convolution with explicit padding.
 
     x -PAD-> y -CONV_2D, VALID-> z        becomes        x -CONV_2D, EXPLICIT-> z
 
-A pad's value is the zero point (0.0 in float), which is what a window finds outside its input.
+The pad value must be the zero point (0.0 in float), which convolutions use outside the input.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _CONVOLUTIONS = ("CONV_2D", "DEPTHWISE_CONV_2D")
 
 
 def found_at(links: DefUse, node: Node) -> Match | None:
-    """Return a convolution and the PAD that it alone reads."""
+    """Return a convolution and the PAD that only it reads."""
     if node.op not in _CONVOLUTIONS or node.options.get("padding") != "VALID":
         return None
     pad = links.sole_producer(node.inputs[0], "PAD") if node.inputs else None
@@ -33,7 +33,7 @@ def found_at(links: DefUse, node: Node) -> Match | None:
 
 
 def _spatial_padding(pad: Node) -> dict[str, int] | None:
-    """Return the rows and columns a PAD adds, None where it adds pictures or channels, too."""
+    """Return the rows and columns that a PAD adds; None if it also pads batch or channels."""
     amounts = pad.inputs[1]
     if amounts is None or amounts.data is None or amounts.shape != (4, 2):
         return None

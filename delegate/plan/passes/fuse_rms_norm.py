@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The root mean square norm of rows becomes one kernel.
+"""RMS normalisation becomes one kernel.
 
 (x, x) -MUL-> -MEAN of rows-> -ADD epsilon-> -RSQRT-> r, (x, r) -MUL-> (_, scale) -MUL-> y
     becomes        (x, scale) -rms_norm-> y

@@ -1,10 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pairs of the halves of rows that turn by angles become one kernel.
+"""Rotary position embedding becomes one kernel.
 
-    x -SLICE-> a, x -SLICE-> b, (a cos - b sin, b cos + a sin) -CONCATENATION-> y
-        becomes        (x, cos, sin) -rope-> y
-
-That is the rotary embedding of positions.
+x -SLICE-> a, x -SLICE-> b, (a cos - b sin, b cos + a sin) -CONCATENATION-> y
+    becomes        (x, cos, sin) -rope-> y
 """
 
 from __future__ import annotations
@@ -55,7 +53,7 @@ def found_at(links: DefUse, join: Node) -> Match | None:
 
 
 def _is_half(node: Node, at: int, half: int) -> bool:
-    """Whether a SLICE takes the columns from `at` on, half of them, of all rows."""
+    """Whether a SLICE takes half of the columns, from `at` on, of all rows."""
     source, begin, size = node.inputs
     if source is None or begin is None or begin.data is None or size is None:
         return False

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rows scaled and moved column by column become one kernel: MobileBERT's norm.
+"""A per-column scale and shift of rows become one kernel: MobileBERT's NoNorm.
 
     (x, y) -ADD-> -MUL by a row-> -ADD a row-> z        becomes        (x, rows, y) -scaled-> z
 
-The first ADD may be missing. The rows are constants.
+The first ADD is optional. The rows are constants.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from delegate.plan.passes.matching import Match, is_plain
 
 
 def found_at(links: DefUse, node: Node) -> Match | None:
-    """Return the chain that an ADD ends."""
+    """Return the chain that ends with an ADD."""
     by_row = _by_row(node, "ADD")
     mul = None if by_row is None else links.sole_producer(by_row[0], "MUL")
     scaled = None if mul is None else _by_row(mul, "MUL")
@@ -34,7 +34,7 @@ def found_at(links: DefUse, node: Node) -> Match | None:
 
 
 def _by_row(node: Node, op: str) -> tuple[Tensor, Tensor] | None:
-    """Return what a node of this op adds a constant row to, or multiplies by one, and that row."""
+    """Return the operand of an ADD or MUL by a constant row, and that row."""
     if node.op != op or node.outputs[0].dtype != "float32" or not is_plain(node):
         return None
     one, other = node.inputs

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A product with int4 weights in blocks, and one that adds a shift a block, become one kernel.
+"""Blockwise int4 FULLY_CONNECTED and a second one that adds the block minima become one kernel.
 
     x -FULLY_CONNECTED-> a, s -FULLY_CONNECTED-> b, (a, b) -ADD-> y
         becomes        (x, s) -fully_connected_shifted-> y
 
-That is how weights with a minimum for each block are written; s has the sums of a row's blocks.
+This is how weights with a minimum per block are written; s holds the sums of a row's blocks.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def found_at(links: DefUse, node: Node) -> Match | None:
 
 
 def _are_pair(blocks: Node, shifted: Node) -> bool:
-    """Whether the one has weights in blocks, and the other a column for each, and nothing else."""
+    """Whether one has blockwise weights, the other one column per block, and both nothing else."""
     weights, shifts = blocks.inputs[1], shifted.inputs[1]
     if weights is None or weights.blocks is None or shifts is None or shifts.data is None:
         return False

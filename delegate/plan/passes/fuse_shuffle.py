@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A join of two tensors whose channels are shuffled, and cut again, becomes one kernel.
+"""Channel shuffle: concatenation, shuffle and split of channels become one kernel.
 
     (x, y) -CONCATENATION-> -RESHAPE-> (..., 2, c) -TRANSPOSE-> (..., c, 2) -RESHAPE-> z
     z -SPLIT-> (a, b)        becomes        (x, y) -channel_shuffle-> (a, b)
 
-That is how a unit of ShuffleNet V2 ends and the next one begins. Without the SPLIT there is one
-output.
+This joins two units of ShuffleNet V2. The SPLIT is optional; without it there is one output.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from delegate.plan.passes.matching import Match
 
 
 def found_at(links: DefUse, node: Node) -> Match | None:
-    """Return the chain whose TRANSPOSE a node is, from the CONCATENATION on."""
+    """Return the chain around this TRANSPOSE, from the CONCATENATION on."""
     if node.op != "TRANSPOSE" or not _turns_pairs(node):
         return None
     before = _only_maker(links, node, "RESHAPE")
@@ -36,13 +35,13 @@ def found_at(links: DefUse, node: Node) -> Match | None:
 
 
 def _only_maker(links: DefUse, node: Node, op: str) -> Node | None:
-    """Return the node of an op that makes what this one alone reads first."""
+    """Return the producer of a node's first input, if of this op and without other readers."""
     source = node.inputs[0]
     return links.producer(source, op) if links.sole_consumer(source) is node else None
 
 
 def _turns_pairs(transpose: Node) -> bool:
-    """Whether a TRANSPOSE makes (..., c, 2) of (..., 2, c)."""
+    """Whether a TRANSPOSE turns (..., 2, c) into (..., c, 2)."""
     source, order = transpose.inputs
     if source is None or order is None or order.data is None or len(source.shape) < 2:
         return False
@@ -52,9 +51,9 @@ def _turns_pairs(transpose: Node) -> bool:
 
 
 def _joins(join: Node, transpose: Node, after: Node) -> bool:
-    """Whether a CONCATENATION joins two tensors of the channels that the TRANSPOSE turns, as bytes.
+    """Whether a CONCATENATION joins the two tensors whose channels are shuffled, without rescaling.
 
-    One of uint8 takes them to its output's scale, and what follows does not take them back.
+    With uint8 inputs of other scales it requantises, which the fused kernel does not.
     """
     result, channels = join.outputs[0], transpose.outputs[0].shape[-2]
     rank = len(result.shape)
@@ -73,7 +72,7 @@ def _joins(join: Node, transpose: Node, after: Node) -> bool:
 
 
 def _halves(split: Node) -> bool:
-    """Whether a SPLIT makes two of the channels."""
+    """Whether a SPLIT cuts the channels in two."""
     axis, source = split.inputs
     if axis is None or axis.data is None or source is None:
         return False

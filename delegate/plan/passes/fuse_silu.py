@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A tensor of 8 bits times its own LOGISTIC becomes one table.
+"""8-bit x * LOGISTIC(x) becomes one lookup table.
 
     x -LOGISTIC-> s, (x, s) -MUL-> z        becomes        x -silu-> z
 
-That is how converters write SILU, which ends each convolution of a YOLO. The scale of s is kept
-among the node's intermediates, because both rounded by it.
+Converters write SiLU so, which follows each convolution of a YOLO. The scale of s is recorded in
+the node's intermediates, as rounding depends on it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _TYPES = ("int8", "uint8")
 
 
 def found_at(links: DefUse, node: Node) -> Match | None:
-    """Return a LOGISTIC and the MUL that alone reads it."""
+    """Return a LOGISTIC and this MUL, its only reader."""
     if node.op != "LOGISTIC" or node.outputs[0].dtype not in _TYPES:
         return None
     source, share = node.inputs[0], node.outputs[0]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a pass is, and what several of them ask of nodes."""
+"""The interface of a pass, and helpers to match nodes."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from delegate.graph.def_use import DefUse
 from delegate.graph.ir import Node, Tensor
 from delegate.graph.partition import Partition
 
-# Nodes that one may take the place of, the last one's; and that one.
+# The matched nodes, the last one at the end; and the node that replaces them.
 Match = tuple[Sequence[Node], Node]
-Find = Callable[[DefUse, Node], Match | None]  # what there is to be found at a node
+Find = Callable[[DefUse, Node], Match | None]  # returns the match at a node
 
 
 def fused(partition: Partition, accepts: Callable[[Node], bool], find: Find) -> Partition:
-    """Return the partition with one node in the place of several, wherever that one is accepted."""
+    """Return the partition with each match replaced, if the new node is accepted."""
     links = DefUse(partition)
     new: dict[Node, Node | None] = {}
     for node in partition.nodes:
@@ -27,18 +27,18 @@ def fused(partition: Partition, accepts: Callable[[Node], bool], find: Find) -> 
 
 
 def is_plain(node: Node) -> bool:
-    """Whether a node has no activation fused into it."""
+    """Whether a node has no fused activation."""
     return str(node.options.get("fused_activation_function", "NONE")) == "NONE"
 
 
 def first_made(links: DefUse, node: Node, op: str) -> Node | None:
-    """Return the first node of an op that makes what this one alone reads, whichever input."""
+    """Return the producer, of this op, of any input that only this node reads."""
     found = (links.sole_producer(tensor, op) for tensor in node.inputs)
     return next((each for each in found if each is not None), None)
 
 
 def number_of(node: Node) -> float | None:
-    """Return the number that a node without an activation adds or multiplies by, if it does."""
+    """Return the scalar that a node without activation adds or multiplies by, if any."""
     numbers = [t.data for t in node.inputs if t is not None and t.data is not None]
     if len(node.inputs) != 2 or len(numbers) != 1 or numbers[0].size != 1 or not is_plain(node):
         return None
@@ -46,12 +46,12 @@ def number_of(node: Node) -> float | None:
 
 
 def other_than(node: Node, tensor: Tensor) -> Tensor | None:
-    """Return the first input of a node that is not this one."""
+    """Return the first input of a node that is not `tensor`."""
     return next((each for each in node.inputs if each is not tensor), None)
 
 
 def is_of_rows(mean: Node) -> bool:
-    """Whether a MEAN is of the last dimension, which stays as one of size 1."""
+    """Whether a MEAN is over the last dimension, with keep_dims."""
     source, axes = mean.inputs
     if source is None or axes is None or axes.data is None:
         return False

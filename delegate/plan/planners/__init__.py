@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Plans from the cache, a child process, a file, or made here."""
+"""Sources of plans: the cache, a child process, a file, or this process."""

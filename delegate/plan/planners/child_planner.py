@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Plans by a child process, whose answers are kept in the cache.
+"""Plans by a child process, cached.
 
-What is asked first is whether the cache has the answer: then nothing is lowered, compiled or
-measured. Else a child answers, and tells each step before it begins. If it dies or hangs, another
-one tries again. What ends that one, too, is left out (delegate/guard/children/records.py), and a
-child goes on with what is left: a kernel costs an alternative, then a node.
+The cache is asked first: on a hit nothing is lowered, compiled or measured. Else a child plans, and
+reports each step before it begins. If it dies or hangs, another one retries. What kills that one,
+too, is left out (delegate/guard/children/records.py), and a child continues without it: a lost
+kernel costs an alternative, then a node.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ from delegate.plan.tuning.chooser import FULL, QUICK_SECONDS
 from delegate.run.programs import MissingBinary, binary_name
 
 _FOLDER = "plans"
-_WAIT_SECONDS = 120  # for another process that plans the same
-# What an answer is to whoever reads it where it cannot be used.
+_WAIT_SECONDS = 120  # for another process that makes the same plan
+# Errors by which a reader rejects an answer.
 _UNUSABLE = (UnreadablePlan, MissingContent, MissingBinary, ValueError, TypeError)
-_FINAL_ERRORS = ("", Unsupported.__name__)  # errors that the next start need not look for
+_FINAL_ERRORS = ("", Unsupported.__name__)  # errors that are cached
 _log = logging.getLogger("delegate")
 _warned: set[str] = set()  # why kernels are left out
 
 
 @dataclass(frozen=True, slots=True)
 class _CacheSource:
-    """The cache, and the files of contents that it did not take, by digest."""
+    """The cache, and the files of contents that it rejected, by digest."""
 
     elsewhere: Mapping[str, str]
 
@@ -54,10 +54,10 @@ class _CacheSource:
 
 
 class ChildPlanner(PlanReader):
-    """What asks the cache, and then a child."""
+    """A PlanReader that asks the cache, and then a child."""
 
     def __init__(self, options: Options, device: AnyDevice, seconds: float) -> None:
-        """`seconds`: that this start took already."""
+        """`seconds`: that this start has taken so far."""
         super().__init__(options, device)
         info = device.info
         self._records = Records(device.identity, partial(driver_fault, info, device.profile))
@@ -77,20 +77,20 @@ class ChildPlanner(PlanReader):
             found = self._from_cache(name, read)
             if found is None:
                 with cache.locked(f"locks/{name[:2]}", _WAIT_SECONDS):
-                    found = self._from_cache(name, read)  # another process may have asked
+                    found = self._from_cache(name, read)  # another process may have planned it
                     if found is None:
                         found = self._ask_child(name, call, arguments, read)
             cache.keep_digests()
             return found
 
     def _path(self, name: str) -> str:
-        """Return the name of an answer in the cache; another one once something is left out."""
+        """Return the cache name of an answer; it changes when something is left out."""
         own = tuple(sorted(self._records.left_out))
         return f"{_FOLDER}/{key_of(installation_key(), name, own)}"
 
     def _from_cache(self, name: str, read: Parse[ResultT]) -> ResultT | None:
-        """Return what is read of the cache's answer; None: there is none that holds here."""
-        if environment.shortages():  # whoever found it had more room
+        """Return the parsed answer from the cache; None: there is no usable one."""
+        if environment.shortages():  # it may have been made with higher limits
             return None
         content = cache.load(self._path(name))
         if content is None:
@@ -104,13 +104,13 @@ class ChildPlanner(PlanReader):
     def _ask_child(
         self, name: str, call: str, arguments: tuple[object, ...], read: Parse[ResultT]
     ) -> ResultT:
-        """Let children answer, and keep what one answers; raises what planning raised there."""
+        """Let children plan, and cache the answer; raises what planning raised there."""
         own = name, call, arguments, read
         try:
             return self._ask_child_once(*own)
         except _UNUSABLE as error:
             _log.debug("what a child process planned is lost: %s", error)
-        helper.renew()  # it may have in memory what is gone from the cache
+        helper.renew()  # it may remember contents that are gone from the cache
         try:
             return self._ask_child_once(*own)
         except _UNUSABLE as error:
@@ -136,9 +136,9 @@ class ChildPlanner(PlanReader):
         return self._parse(name, response.payload, _CacheSource(elsewhere), read)
 
     def _note_exclusions(self, reasons: Collection[str]) -> None:
-        """Say once what of earlier starts' bans this one met."""
+        """Log once which bans of earlier starts affect this one."""
         new = {*reasons} & self._banned_before - _warned
-        # Of what this start left out a WARN told.
+        # What this start left out was already logged.
         _warned.update(new, {*self._records.left_out.values()} - self._banned_before)
         if new:
             _log.warning(

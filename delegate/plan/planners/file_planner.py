@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Plans of a file: nothing is lowered or measured, and what the file lacks is refused."""
+"""Plans from a plan file: nothing is lowered or measured, and missing plans are an error."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from delegate.run.programs import MissingBinary, binary_name
 
 @dataclass(frozen=True, slots=True)
 class _FileSource:
-    """A plan's file as the source of contents and binaries."""
+    """A plan file as the source of contents and binaries."""
 
     file: PlanFile
 
@@ -38,9 +38,9 @@ class _FileSource:
 
 
 class FilePlanner(PlanReader):
-    """What reads a plan's file.
+    """A PlanReader of a plan file.
 
-    Raises: PlanError: it cannot be read, or is of another device, driver or version.
+    Raises: PlanError: it cannot be read, or was made for another device, driver or version.
     """
 
     def __init__(self, options: Options, device: AnyDevice, path: str | os.PathLike[str]) -> None:
@@ -75,7 +75,7 @@ class FilePlanner(PlanReader):
 def write_answers(
     path: str | os.PathLike[str], device: AnyDevice, answers: Mapping[str, bytes]
 ) -> None:
-    """Write the plan of all that was answered on a device. Raises: PlanError."""
+    """Write a file of all plans made on a device. Raises: PlanError."""
     parts: dict[str, NDArray[np.uint8]] = {}
     for name, content in answers.items():
         parts[f"answers/{name}"] = np.frombuffer(content, np.uint8)
@@ -84,7 +84,7 @@ def write_answers(
             try:
                 parts[f"constants/{digest}"] = load(digest, size)
             except MissingContent as error:
-                raise PlanError("the cache, which cannot be written, lacks constants") from error
+                raise PlanError("constants are missing in the read-only cache") from error
         for each in binaries:
             binary = cache.load(binary_name(*each))
             if binary is None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Models and the facts of a device -> every kernel they may launch there. Nothing is built."""
+"""Models + device facts -> every kernel they may launch there. Nothing is built."""
 
 from __future__ import annotations
 
@@ -23,34 +23,34 @@ from delegate.plan.sources import defines_of, may_be_argument, source_of
 from delegate.run.device_list import DeviceInfo
 from delegate.target import Target
 
-_LOOK_UPS = ("EMBEDDING_LOOKUP", "GATHER")  # whose constant is a table
+_LOOK_UPS = ("EMBEDDING_LOOKUP", "GATHER")  # their constant is a table
 
 
 @dataclass(frozen=True, slots=True)
 class ExpectedLaunch:
-    """A launch of an alternative that is expected to be the fastest of its node."""
+    """A launch of the alternative that is expected to be its node's fastest."""
 
-    items: int  # each passes the kernel's body once
+    items: int  # work-items
     products: int  # multiply-adds of the node, where it reads the node's constant weights
-    size_bytes: int  # read and written, each once
-    model: int = 0  # its number among those that were asked for
+    size_bytes: int  # of all tensors read and written
+    model: int = 0  # index in the models given
 
 
 @dataclass(frozen=True, slots=True)
 class KernelUse:
-    """A kernel as one program has it, and how often the models launch it."""
+    """A kernel of one program, and how often the models launch it."""
 
     kernel: str  # the function's name
     variants: tuple[str, ...]  # the alternatives that launch it
-    macros: tuple[str, ...]  # "NAME=VALUE", what it is built with; places of parameters left out
+    macros: tuple[str, ...]  # "NAME=VALUE", its defines without parameter offsets
     file: str  # stem of the .cl file
-    source: str  # all that the compiler is given
-    group_items: int  # work-items wanted a work-group
-    launches: int  # of a run of each model, where every node that may launch it does
-    expected: tuple[ExpectedLaunch, ...]  # of these, those that are expected to be the fastest
-    # Whether its numbers are literals. Each layer has such a kernel; this one stands for all. It is
-    # of the layer with the most work-items, of those that are expected to run the same kernel with
-    # loaded numbers.
+    source: str  # the full compiler input
+    group_items: int  # requested work-group size
+    launches: int  # per run of each model, if every node that may launch it does
+    expected: tuple[ExpectedLaunch, ...]  # those of alternatives expected to be the fastest
+    # Whether it is specialised, with its parameters as constants. Each layer has such a kernel;
+    # this one stands for all: it is of the layer with the most work-items among the expected
+    # launches of the same generic kernel.
     is_specialised: bool = False
 
 
@@ -64,9 +64,9 @@ def kernel_uses(
 ) -> tuple[KernelUse, ...]:
     """Return every kernel that models' nodes may launch on a device, in order of their first use.
 
-    `isa`: what was proven of the device. None: its self-test did not pass, and what OpenCL C 1.2
-    alone can express is taken for proven. `allows_fp16`: floats may be halves; what the device
-    says of them is taken for proven, too. `signature`: whose graph of each model; None: its first.
+    `isa`: the device's proven features. None: its self-test failed, and only what OpenCL C 1.2
+    guarantees is assumed. `allows_fp16`: floats may be stored as fp16; the device's fp16 features
+    are then assumed, too. `signature`: whose graph of each model; None: its first.
 
     Raises:
         SignatureError: a model has no such signature. ModelError: it cannot be read. OSError: nor
@@ -88,7 +88,7 @@ def kernel_uses(
         is_argument = may_be_argument(launch, proven, limits.max_argument_bytes)
         return source_of(launch.file, defines_of(launch, is_argument))
 
-    launched: dict[tuple[str, str], list[_Launched]] = {}  # by all that makes a kernel
+    launched: dict[tuple[str, str], list[_Launched]] = {}  # by file and defines
 
     def count(model: int, partition: Partition, without: Sequence[Node] = ()) -> Program:
         program, launches = _launches(model, partition, target, without)
@@ -96,7 +96,7 @@ def kernel_uses(
             launched.setdefault((each.launch.kernel, text(each.launch)), []).append(each)
         return program
 
-    fused_uses: dict[str, KernelUse] = {}  # of launches that are one, by what is compiled
+    fused_uses: dict[str, KernelUse] = {}  # of fused launches, by source
     for number, model in enumerate(models):
         graph = infer(with_variables(read_stateful(model, signature)))
         verdicts = compiler.verdicts(graph, target, _takes)
@@ -122,16 +122,16 @@ class _Launched(NamedTuple):
 
     launch: Launch
     variant: str
-    expected: ExpectedLaunch | None  # where it is of the alternative that is expected to run
+    expected: ExpectedLaunch | None  # if its alternative is expected to be the fastest
 
 
 def _launches(
     model: int, partition: Partition, target: Target, without: Sequence[Node]
 ) -> tuple[Program, list[_Launched]]:
-    """Return a program of a partition, and its launches, of each alternative of each node.
+    """Return a program of a partition, and the launches of each alternative of each node.
 
-    `without`: the nodes of the rewritten partition. A node that it has too was counted there, and
-    none of this partition is expected to run.
+    `without`: the nodes of the rewritten partition, which were counted there; if given, no
+    launch of this partition counts as expected.
     """
     found: list[_Launched] = []
     is_rewritten, known_nodes = bool(without), {*without}
@@ -150,7 +150,7 @@ def _launches(
     if is_rewritten:
         return program, found
     for node, step in zip(partition.nodes, program.steps, strict=True):
-        # What is written in place, or was made for another node, has fewer launches than its node.
+        # A node updated in place, or merged with another, has fewer launches.
         left = [*step.alternative.launches]
         for launch in chosen[node].launches:
             is_left = bool(left) and left[0].kernel == launch.kernel
@@ -162,7 +162,7 @@ def _launches(
 def _uses(
     launched: Mapping[tuple[str, str], Sequence[_Launched]], text: Callable[[Launch], str]
 ) -> Iterable[KernelUse]:
-    """Return a record for each kernel, and one with literal numbers where it is expected to run."""
+    """Return a record for each kernel, and a specialised one where that is expected to run."""
     found: dict[tuple[str, ...], KernelUse] = {}
     for (kernel, source), of_kernel in launched.items():
         first = of_kernel[0].launch
@@ -194,13 +194,13 @@ def _uses(
 
 
 def _joined(launches: Sequence[Launch]) -> KernelUse:
-    """Return the record of a kernel that runs several launches, before its first launch."""
+    """Return the record of a fused kernel, given its launches."""
     parts, source = (f"{each.kernel}={each.tiles}" for each in launches), fused_source(launches)
     return KernelUse(FILE, ("joined",), tuple(parts), FILE, source.text, source.group_items, 0, ())
 
 
 def _expected(launch: Launch, alternative: Alternative, node: Node, model: int) -> ExpectedLaunch:
-    """Return a launch of an alternative as it is expected."""
+    """Return the record of an expected launch."""
     tile_items = launch.params.get("tile_items", launch.group_items)
     assert isinstance(tile_items, int)
     constants = _constants(launch)

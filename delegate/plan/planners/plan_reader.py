@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Answers as an engine needs them: verdicts, and plans with their programs and constants.
+"""Parses answers into verdicts, and into plans with their programs and constants.
 
-An answer is bytes: a line with the reasons for which kernels were left out, and the error that
-planning ended with, if any; then the plan. Who gives the bytes is a subclass.
+An answer is bytes: a line with the reasons why kernels were left out and the error that ended
+planning, if any; then the plan. Subclasses obtain the bytes.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ Parse = Callable[[bytes, ContentSource], ResultT]
 
 
 class PlanReader:
-    """Plans that are read of answers; who gives them is a subclass.
+    """Planning by parsed answers; subclasses obtain them.
 
     Attributes:
-        replies: the first answers that were used, by key; a resized model has ever new ones.
+        replies: the first answers used, by key; a resized model would add more without end.
     """
 
     def __init__(self, options: Options, device: AnyDevice) -> None:
@@ -50,17 +50,17 @@ class PlanReader:
         planning_options = options.alternative, options.profiling, options.precision, options.passes
         is_off = options.tune == OFF
         self._facts = device.identity, sorted(device.proven), planning_options, is_off
-        self._unmeasured: dict[tuple[int, ...], int] = {}  # by the nodes of a partition
-        self._lock = threading.RLock()  # while something is answered
+        self._unmeasured: dict[tuple[int, ...], int] = {}  # by the node indices of a partition
+        self._lock = threading.RLock()  # held while obtaining an answer
         self.replies: dict[str, bytes] = {}
 
     @property
     def unmeasured(self) -> int:
-        """Count the choices that were not measured."""
+        """The number of choices that were not measured."""
         return sum(self._unmeasured.values())
 
     def registers(self) -> int:
-        """Return the 32-bit values that a work-item surely keeps in registers; 0: not known."""
+        """Return the 32-bit values that a work-item is certain to keep in registers; 0: unknown."""
 
         def read(content: bytes, _: ContentSource) -> int:
             return int(json.loads(content))
@@ -68,7 +68,7 @@ class PlanReader:
         return self._answer(self._name("registers", ()), "registers", (), read)
 
     def verdicts(self, graph: Graph, target: Target, exclude_ops: Sequence[str]) -> list[Verdict]:
-        """Return for each node whether it runs on the device."""
+        """Return for each node whether it is supported by the device."""
 
         def read(content: bytes, _: ContentSource) -> list[Verdict]:
             rows = json.loads(content)
@@ -86,10 +86,10 @@ class PlanReader:
     def partition(
         self, partition: Partition, target: Target, batch: int, region: Region
     ) -> tuple[PartitionPlan, AnyConstants]:
-        """Return the plan of a partition, and its constants, which are the caller's to close.
+        """Return the plan of a partition, and its constants, for the caller to close.
 
         Raises:
-            Unsupported: a node does not lower. DeviceError: it is not made.
+            Unsupported: a node does not lower. DeviceError: planning failed.
         """
         where = sorted(region.offsets.items()), region.size_bytes
         facts = partition_facts(partition), target_facts(target), batch, where
@@ -113,20 +113,20 @@ class PlanReader:
         return tuned.plan, constants
 
     def _require(self, tuned: TunedPlan) -> None:
-        """Return if a plan is as the options want it; raises UnreadablePlan."""
+        """Check that a plan satisfies the options; raises UnreadablePlan."""
 
     @abstractmethod
     def _answer(
         self, name: str, call: str, arguments: tuple[object, ...], read: Parse[ResultT]
     ) -> ResultT:
-        """Return what is read of the answer to a question.
+        """Return the parsed answer to a request.
 
-        `name`: the answer's key. `call`, `arguments`: the question. `read`: is given the answer,
-        and what gives contents.
+        `name`: its key. `call`, `arguments`: the request. `read`: parses the answer, given a source
+        of contents.
         """
 
     def _name(self, call: str, facts: Hashable) -> str:
-        """Return the key of an answer, the same on each machine."""
+        """Return the key of an answer, the same on any machine."""
         return key_of(call, self._facts, facts)
 
     def _parse(
@@ -136,7 +136,7 @@ class PlanReader:
         source: ContentSource,
         read: Parse[ResultT],
     ) -> ResultT:
-        """Return what is read of an answer, or raise the error that it is."""
+        """Parse an answer, or raise the error that it contains."""
         line, _, payload = content.partition(b"\n")
         reasons, error = json.loads(line)
         self._note_exclusions({*reasons})
@@ -149,4 +149,4 @@ class PlanReader:
         return found
 
     def _note_exclusions(self, reasons: Collection[str]) -> None:
-        """Take note of why kernels were left out where an answer was made."""
+        """Called with the reasons why kernels were left out of an answer."""

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Plans on an opened device: nodes -> verdicts, partitions -> the plans that measure fastest.
+"""Planning on an opened device: nodes -> verdicts, partitions -> the fastest plans.
 
-It is the only one that lowers, compiles, measures and packs: in a child process, or in the user's
-where the options say that no child is needed.
+Only this lowers, compiles, measures and packs: in a child process, or in the user's if the options
+need no child.
 """
 
 from __future__ import annotations
@@ -41,47 +41,47 @@ from delegate.run.executor import Executor
 from delegate.run.weights import Lease, Weights
 from delegate.target import Target
 
-# Progress: 70 % when the kernels of nodes are chosen; 80 % of that before passes.
+# Progress: 70 % when the alternatives of nodes are chosen; 80 % of that before passes.
 _OF_NODES, _OF_FIRST = 0.7, 0.8
 _log = logging.getLogger("delegate")
 
 
 class Planning(Protocol):
-    """What an Engine asks, whoever does it."""
+    """What an Engine requires of any planner."""
 
     @property
     def unmeasured(self) -> int:
-        """Count the choices that were not measured."""
+        """The number of choices that were not measured."""
 
     def registers(self) -> int:
-        """Return the 32-bit values that a work-item surely keeps in registers; 0: not known."""
+        """Return the 32-bit values that a work-item is certain to keep in registers; 0: unknown."""
 
     def verdicts(self, graph: Graph, target: Target, exclude_ops: Sequence[str]) -> list[Verdict]:
-        """Return for each node whether it runs on the device."""
+        """Return for each node whether it is supported by the device."""
 
     def partition(
         self, partition: Partition, target: Target, batch: int, region: Region
     ) -> tuple[PartitionPlan, AnyConstants]:
-        """Return the plan of a partition, and its constants, which are the caller's to close.
+        """Return the plan of a partition, and its constants, for the caller to close.
 
         Raises:
-            Unsupported: a node does not lower. DeviceError, KernelBuildError: it is not made.
+            Unsupported: a node does not lower. DeviceError, KernelBuildError: planning failed.
         """
 
 
 class Planner:
-    """Plans in this process.
+    """Planning in this process.
 
     Attributes:
-        chooser: what measures and remembers, for all choices.
-        trials: what may be built and run here.
-        weights: the constants of all that it makes.
+        chooser: measures and records all choices.
+        trials: guards builds and runs.
+        weights: the constants of all executors.
     """
 
     def __init__(
         self, options: Options, device: Device, trials: Trials | None = None, seconds: float = 0.0
     ) -> None:
-        """`trials`: what may be done; None: everything. `seconds`: that this start took before."""
+        """`trials`: None: everything is allowed. `seconds`: that this start has taken so far."""
         self.device = device
         self.chooser = Chooser(options.tune, Store(device.identity), seconds)
         self.trials = trials or Trials()
@@ -90,7 +90,7 @@ class Planner:
         self._bench = DeviceBench(device, self._kernels, self.weights)
         self._tuner = Tuner(self.chooser, self._bench, options.alternative)
         self._options = options
-        # Of the graph that was judged last, until partitions take it: each node is lowered once.
+        # Of the last graph with verdicts, until partitions take it: each node is lowered once.
         self._lowering: tuple[Target | None, LoweringCache] = None, LoweringCache()
 
     def _dispatch_chooser(self, origin: str) -> DispatchChooser:
@@ -100,18 +100,18 @@ class Planner:
 
     @property
     def unmeasured(self) -> int:
-        """Count the choices that were not measured."""
+        """The number of choices that were not measured."""
         return self.chooser.unmeasured
 
     def registers(self) -> int:
-        """Return the 32-bit values that a work-item surely keeps in registers; 0: not known."""
+        """Return the 32-bit values that a work-item is certain to keep in registers; 0: unknown."""
         with progress.phase("build"):
             return registers(self.device, self._kernels)
 
     def verdicts(
         self, graph: Graph, target: Target, exclude_ops: Sequence[str] = ()
     ) -> list[Verdict]:
-        """Return for each node whether it runs here."""
+        """Return for each node whether it is supported here."""
         lowered = LoweringCache()
         self._lowering = target, lowered
         nodes = progress.share(progress.AT_VERDICTS, progress.AT_GROUPS)
@@ -121,10 +121,10 @@ class Planner:
     def partition(
         self, partition: Partition, target: Target, batch: int = 1, region: Region = NO_REGION
     ) -> tuple[PartitionPlan, Lease]:
-        """Return the plan of a partition, and its constants, which are the caller's to close.
+        """Return the plan of a partition, and its constants, for the caller to close.
 
         Raises:
-            Unsupported: a node does not lower. DeviceError, KernelBuildError: it is not made.
+            Unsupported: a node does not lower. DeviceError, KernelBuildError: planning failed.
         """
         with progress.phase("build"):
             chosen = self.select(partition, target, batch)
@@ -132,13 +132,13 @@ class Planner:
             with self._executor(chosen.program, chosen.dispatch_mode, batch, region) as executor:
                 if self.trials.is_due(whole):
                     with self.trials.attempt(whole):
-                        # What memory holds may let a loop be long.
+                        # On uninitialised memory a loop may run long.
                         executor.first_run()
                         outputs_of(executor, random_inputs(executor))
                 return executor.plan, executor.constants()
 
     def _lowered_nodes(self, partition: Partition, target: Target) -> LoweringCache:
-        """Return what a partition's nodes were lowered to, which is forgotten here."""
+        """Return the lowered nodes of a partition, and forget them here."""
         judged_for, lowered = self._lowering
         known = LoweringCache(lowered if judged_for == target else None)
         for node in partition.nodes:
@@ -148,19 +148,19 @@ class Planner:
         return known
 
     def select(self, partition: Partition, target: Target, batch: int) -> Selection:
-        """Return the fastest program of a partition, and its form; raises Unsupported."""
+        """Return the fastest program and dispatch mode of a partition; raises Unsupported."""
         origin = origin_of(partition)
         chooser, lowered = self._dispatch_chooser(origin), self._lowered_nodes(partition, target)
         try:
             fused = self._rewritten(partition, target, lowered)
-            if self._options.allows_fp16:  # its nodes apart round elsewhere: no equal program
+            if self._options.allows_fp16:  # unfused nodes round elsewhere: not equivalent
                 partition = fused
             with progress.share(0, _OF_NODES):
                 expected = self._as_one_launch(chooser, fused, target, batch, lowered)
                 self._tuner.has_unmeasured = False
                 programs = self._programs(partition, fused, target, batch, lowered, origin)
                 if expected is not None and self._tuner.has_unmeasured:
-                    programs = [expected]  # as one launch its nodes' choices gain less
+                    programs = [expected]  # in one launch the choices of nodes gain less
             with progress.share(_OF_NODES, 1):
                 is_likely = self._is_one_launch_likely(fused)
                 return chooser.fastest(programs, batch, expected, is_likely)
@@ -180,8 +180,8 @@ class Planner:
         batch: int,
         lowered: LoweringCache,
     ) -> Program | None:
-        """Return what runs until all nodes are measured: lower()'s first choices, if they are
-        faster as one launch. That gains more than the nodes' choices, so it is asked first.
+        """Return what to run until all nodes are measured: lower()'s first choices, if they are
+        faster as one launch. That gains more than the nodes' choices, so it is tested first.
         """
         if not (self.chooser.mode == QUICK and self._may_be_one_launch(batch)):
             return None
@@ -202,16 +202,16 @@ class Planner:
         lowered: LoweringCache,
         origin: str,
     ) -> list[Program]:
-        """Return the programs that compute a partition, each of the alternatives chosen for it.
+        """Return the candidate programs of a partition, with the alternatives chosen for each.
 
-        `fused`: the partition as passes left it. Its nodes apart are far more, and rarely faster:
-        only people who asked for the fastest wait for them to be measured.
+        `fused`: the partition after passes. The unfused nodes are far more, and rarely faster: they
+        are measured only in mode "full".
         """
         reference = partial(reference_outputs, target.rules)
         choose = partial(
             self._tuner.choose, batch=batch, reference=reference, lowered=lowered, origin=origin
         )
-        steps: dict[Node, Step] = {}  # of the nodes that passes leave as they are
+        steps: dict[Node, Step] = {}  # of nodes untouched by passes
         with progress.share(0, _OF_FIRST):
             programs = [compiler.compile_partition(fused, target, choose, steps, lowered)]
         if fused is not partition and self.chooser.mode == FULL:
@@ -243,7 +243,7 @@ class Planner:
         return planned_executor(self.device, self._kernels, program, batch, *how, region=region)
 
     def _copy_strategy(self) -> str:
-        """Return the fastest way for bytes to cross."""
+        """Return the fastest copy strategy."""
         ways = Choice(COPY_CHOICE, STRATEGIES, default=COPIED)
         found = self.chooser.choose(
             ways, lambda: self.chooser.fastest(self._bench.copy_strategies())

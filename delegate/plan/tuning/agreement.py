@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Do two ways to compute the same give the same? Random inputs, what comes of them, and who is
-right where they disagree."""
+"""Comparison of equivalent computations: random inputs, outputs, and a vote where they
+differ."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Outputs = Sequence[Values]
 
 
 def random_inputs(executor: Executor, seed: int = 0) -> list[Values]:
-    """Return values for each input of its plan, picture after picture; a seed's are the same."""
+    """Return random values for each input of its plan, by batch element; reproducible by seed."""
     plan = executor.plan
     needs = {need.tensor: need for _, need in plan.requirements()}
     return [
@@ -30,7 +30,7 @@ def random_inputs(executor: Executor, seed: int = 0) -> list[Values]:
 
 
 def outputs_of(executor: Executor, inputs: Sequence[Values]) -> list[Values]:
-    """Run once as a caller does, copies included; return the outputs by their tensors' indices.
+    """Run once including copies; return the outputs, sorted by tensor index.
 
     Raises:
         DeviceError: a failed OpenCL call.
@@ -45,21 +45,21 @@ def outputs_of(executor: Executor, inputs: Sequence[Values]) -> list[Values]:
 
 
 def same_outputs(one: Executor, other: Executor, seed: int = 0) -> bool:
-    """Whether two executors of equivalent programs give the same on the same random inputs."""
+    """Whether two executors of equivalent programs agree on the same random inputs."""
     inputs = random_inputs(one, seed)
     return are_same(outputs_of(one, inputs), outputs_of(other, inputs))
 
 
 def are_same(ours: Outputs, theirs: Outputs) -> bool:
-    """Whether outputs are equal; floats may come of another order of additions."""
+    """Whether outputs are equal; floats may differ by summation order."""
     return all(_same(a, b) for a, b in zip(ours, theirs, strict=True))
 
 
 def right_of(found: Sequence[Outputs], expected: Callable[[], Outputs | None]) -> list[bool]:
-    """Return for each way's outputs whether they are right.
+    """Return for each candidate's outputs whether they are correct.
 
-    All are where they agree. Else `expected` decides, which is asked only then; where it knows
-    nothing, most of them do, and of two that disagree the last, which is the simplest.
+    All are if they agree. Else `expected` decides, which is evaluated only then; without it the
+    majority decides, and of two the last, which is the simplest.
     """
     groups: list[list[int]] = []
     for number, outputs in enumerate(found):
@@ -78,7 +78,7 @@ def right_of(found: Sequence[Outputs], expected: Callable[[], Outputs | None]) -
 
 
 def _random(tensor: Tensor, batch: int, seed: tuple[int, ...]) -> Values:
-    """Return any values of the tensor's type; those of an index are in its range."""
+    """Return random values of the tensor's type; indices are in range."""
     dtype = storage_type(tensor.dtype)
     count = batch * size_bytes(tensor) // dtype.itemsize
     rng = np.random.default_rng((*seed, count))
@@ -92,12 +92,12 @@ def _random(tensor: Tensor, batch: int, seed: tuple[int, ...]) -> Values:
     if dtype.kind == "b":
         return rng.integers(0, 2, count).astype(dtype)
     values = np.frombuffer(rng.bytes(count * dtype.itemsize), dtype)
-    # Small numbers of 32 bits and more are as frequent as large ones.
+    # Make small values of 32 bits and more as frequent as large ones.
     return values >> rng.integers(0, 31, count).astype(dtype) if dtype.itemsize > 2 else values
 
 
 def _fitting(values: Values, need: Requirement | None) -> Values:
-    """Return the values with others in the places of those on which TFLite's kernel would fail."""
+    """Return the values with those replaced on which TFLite's kernel would fail."""
     if need is None:
         return values
     if need.most is not None:

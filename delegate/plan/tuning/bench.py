@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs single alternatives on a device: for their times, and against each other's outputs."""
+"""Benchmarks alternatives on a device: timing, and comparison of outputs."""
 
 from __future__ import annotations
 
@@ -35,19 +35,19 @@ from delegate.run.device import Device
 from delegate.run.executor import Executor
 from delegate.run.weights import Weights
 
-_LEAST_SECONDS = 2e-4  # of a timed series: the time of one launch is lost in the wait for it
+_LEAST_SECONDS = 2e-4  # of a timed series, so that the final wait does not matter
 _MOST_LAUNCHES = 50
-_MOST_ROUNDS = 10  # times as many as are wanted, where times do not agree
-_SECONDS_A_ROUND = 0.03  # after so long for each that is wanted, no more of those begin
+_MOST_ROUNDS = 10  # times the rounds wanted, if timings disagree
+_SECONDS_A_ROUND = 0.03  # per round wanted; after that no extra round begins
 _FUSED_COUNT = 16  # launches that are timed as one
-_COMPARED_RUNS = 20  # on other bytes, in which two copy strategies are compared
-# A node and values of what it reads -> what it gives; None: nobody knows.
+_COMPARED_RUNS = 20  # on different bytes, to compare two copy strategies
+# A node and its input values -> its outputs; None: unknown.
 Reference = Callable[[Node, Sequence[Values]], Outputs | None]
 _log = logging.getLogger("delegate")
 
 
 class DeviceBench:
-    """An opened device that alternatives are tried on."""
+    """An opened device to test and time alternatives on."""
 
     def __init__(self, device: Device, kernels: Kernels, weights: Weights | None = None) -> None:
         self._device = device
@@ -60,14 +60,14 @@ class DeviceBench:
         return self._kernels.check(alternative.launches)
 
     def source_of(self, launch: Launch) -> str:
-        """Return all that a launch's kernel is compiled from."""
+        """Return the full source of a launch's kernel."""
         return self._kernels.source_of(launch)
 
     def warm_up(self, alternative: Alternative) -> None:
-        """Run it, if none of its programs ran here before: drivers compile for a work-group's size.
+        """Run it, unless its programs already ran here: drivers compile per work-group size.
 
         Raises:
-            DeviceError: it does not fit, or an OpenCL call fails.
+            DeviceError: out of memory, or an OpenCL call fails.
         """
         builds = {run.digest for run in self._kernels.runs(alternative.launches, 1)}
         if builds - self._warm:
@@ -76,12 +76,12 @@ class DeviceBench:
                 outputs_of(executor, random_inputs(executor))
 
     def warm_up_within(self, launches: Sequence[Launch], seconds: float) -> bool:
-        """Build and run once what was not run before, for so long; whether that was all of them.
+        """Build and run each launch that was not run before; return whether time sufficed for all.
 
-        Each has its numbers as literals, and gives what it gives with them loaded.
+        The launches are specialised, and are compared with their generic kernels.
 
         Raises:
-            DeviceError, KernelBuildError: as `warm_up`; or one gives something else.
+            DeviceError, KernelBuildError: as `warm_up`; or the outputs differ.
         """
         end = time.perf_counter() + seconds
         trials = self._kernels.trials
@@ -94,16 +94,16 @@ class DeviceBench:
                 found = [self._outputs(Alternative("", (each,))) for each in (launch, generic)]
                 if not are_same(*found):
                     trials.note(run, WRONG)
-                    _log.warning("%s computes wrongly with its numbers as literals", launch.kernel)
+                    _log.warning("%s computes wrongly when specialised", launch.kernel)
                     raise DeviceError(f"{launch.kernel} computes wrongly")
         return True
 
     def are_correct(
         self, node: Node, alternatives: Sequence[Alternative], reference: Reference
     ) -> list[bool]:
-        """Return for each whether it computes the node right, on random inputs.
+        """Return for each whether it computes the node correctly, on random inputs.
 
-        `reference`: who decides where they disagree, if it knows the node.
+        `reference`: decides if they disagree, if it supports the node.
         """
         read = dict.fromkeys(t for t in node.inputs if t is not None and t.data is None)
         found = []
@@ -129,10 +129,10 @@ class DeviceBench:
     def fastest(
         self, alternatives: Sequence[Alternative], rounds: int, batch: int, is_fused: bool
     ) -> tuple[int, list[float]]:
-        """Return which is taken, and each one's least time in seconds for a batch: `turns.fastest`.
+        """Return the choice and minimum seconds for a batch, as `interleaved_timing.fastest`.
 
-        `is_fused`: as a part of one launch with others, where the device can do that. Threads
-        that wake for a launch take longer than many a layer.
+        `is_fused`: timed inside one launch with others, if the device can do that. Waking threads
+        for a launch takes longer than many a layer.
         """
         if len(alternatives) == 1:
             return 0, [0.0]
@@ -145,7 +145,7 @@ class DeviceBench:
                 if made[-1].dispatch_mode != dispatch_mode:
                     return self.fastest(alternatives, rounds, batch, False)
             for executor in made:
-                # How long it takes may depend on the values: of what memory held nobody knows.
+                # Timing may depend on the values, and memory is uninitialised.
                 outputs_of(executor, random_inputs(executor))
                 once = executor.repeat(1)
                 counts.append(max(1, min(_MOST_LAUNCHES, round(_LEAST_SECONDS / once))))
@@ -158,10 +158,10 @@ class DeviceBench:
         return taken, [each / fused for each in times]
 
     def copy_strategies(self) -> dict[str, Callable[[int], float]]:
-        """Return for each way bytes can cross here a function of a count: it gives seconds a run.
+        """Return a timing function for each copy strategy available here: count -> seconds a run.
 
-        A run is a picture of MobileNet up, a launch, and its scores down. What brings other bytes
-        than the first way is left out. The one that is expected to be the fastest comes first.
+        A run uploads a picture of MobileNet, launches, and downloads its scores. A strategy whose
+        outputs differ from the first one's is dropped. The one expected to be fastest comes first.
         """
         made: dict[str, Executor] = {}
         for name in STRATEGIES:
@@ -175,8 +175,8 @@ class DeviceBench:
                 if all(same_outputs(executor, first, seed) for seed in range(_COMPARED_RUNS)):
                     made[name] = executor
                 else:
-                    _log.warning("'%s' brings wrong bytes on this device and is not used", name)
-        # Where bytes need not cross, that is expected to be the fastest.
+                    _log.warning("'%s' copies wrong bytes on this device and is not used", name)
+        # Direct access copies least, so it is expected to be fastest.
         in_order = sorted(made, key=lambda name: name != DIRECT)
         return {name: partial(_seconds_a_run, made[name]) for name in in_order}
 
@@ -187,8 +187,8 @@ class DeviceBench:
         dispatch_mode: str = ONE_BY_ONE,
         ends: tuple[tuple[Tensor, ...], tuple[Tensor, ...]] | None = None,
     ) -> Executor:
-        """`ends`: what goes in and comes out; None: what is read and not written, and what is
-        written and no temporary.
+        """`ends`: the run inputs and outputs; None: all tensors that are read and not written,
+        and all that are written and not temporary.
         """
         if ends is None:
             read, written = _touched(alternative)
@@ -200,20 +200,20 @@ class DeviceBench:
         )
 
     def _outputs(self, alternative: Alternative) -> Outputs:
-        """Return all that it writes, temporaries too: it may be a part of an alternative."""
+        """Return everything it writes, temporaries included: it may be part of an alternative."""
         with self._executor(alternative, ends=_touched(alternative)) as executor:
             return outputs_of(executor, random_inputs(executor))
 
 
 def _touched(alternative: Alternative) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
-    """Return what is read and not written, and what is written."""
+    """Return the tensors that are read and not written, and those that are written."""
     written = dict.fromkeys(t for launch in alternative.launches for t in launch.writes)
     read = dict.fromkeys(t for launch in alternative.launches for t in launch.reads)
     return tuple(t for t in read if t.data is None and t not in written), tuple(written)
 
 
 def _copy_program() -> Program:
-    """Return a program of one launch: a picture of MobileNet goes in, its scores come out."""
+    """Return a program of one launch: a MobileNet picture goes in, its scores come out."""
     picture = Tensor(0, "", (224 * 224 * 3,), "uint8")
     scores = Tensor(1, "", (1001,), "uint8")
     launch = Launch(

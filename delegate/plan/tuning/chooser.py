@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Choices: measured once on this device, remembered on disk. Knows neither nodes nor programs.
+"""Choices, measured once on this device and cached on disk. Independent of nodes and programs.
 
-Alternatives of a node, forms of a program, what its numbers are to the compiler, and how bytes
-cross are four kinds of one Choice.
+Alternatives of a node, dispatch modes, generic or specialised kernels, and copy strategies are all
+a Choice.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from delegate.guard.store import CHOICES, Store
 from delegate.plan.tuning import interleaved_timing
 
 OFF, QUICK, FULL = MODES = ("off", "quick", "full")
-# Time limit of a first start, self-tests included, and as long again as it took before anything was
-# measured, up to so long: else a large model's start hardly measures.
+# Time limit of a first start, self-tests included, plus the time spent before the first
+# measurement, up to a limit: else a large model's start hardly measures.
 QUICK_SECONDS = 2.0
 _MOST_AGAIN_SECONDS = 10.0
-# In all, where a device's self-tests took longer than that: the plan is final.
+# In total, if a device's self-tests took longer than that: the plan is final.
 LEAST_SECONDS = 1.0
 ROUNDS = {QUICK: 3, FULL: 12}
-# For all candidates of a choice that run whole programs; each runs once at least.
+# For all candidates of a choice between whole programs; each runs at least once.
 _WHOLE_SECONDS = {QUICK: 0.5, FULL: 5.0}
-_NEAR = 2  # between sizes of which one's choice holds for the other
-_UNSAVED_SECONDS = 1.0  # of measuring; Ctrl-C costs no more
+_NEAR = 2  # the size ratio up to which a choice carries over
+_UNSAVED_SECONDS = 1.0  # of measuring; Ctrl-C loses no more
 _log = logging.getLogger("delegate")
 
 
@@ -38,12 +38,12 @@ class Choice:
     """One thing to choose on a device.
 
     Attributes:
-        key: what it is remembered by; two choices that share it are equally fast.
-        candidates: names; another one that was kept does not count.
-        default: what is taken where nothing was measured; None: whoever asks knows.
-        is_long: only people who asked for the fastest wait for it.
-        subject: what it is of, whatever its shape; (): of nothing that has other shapes.
-        size: how much is computed, in any unit.
+        key: what it is cached by; choices with the same key perform equally.
+        candidates: names; a cached one that is not among them is ignored.
+        default: taken without measurements; None: up to the caller.
+        is_long: measured only in mode "full".
+        subject: what it is about, independent of shape; (): it has no other shapes.
+        size: amount of computation, in any unit.
     """
 
     key: str
@@ -55,49 +55,49 @@ class Choice:
 
     @property
     def shape_family(self) -> str:
-        """What it is remembered by for other shapes; "": it has none."""
+        """Its cache key for other shapes; "": it has none."""
         if not self.subject:
             return ""
         return f"family {hashlib.sha256(repr(self.subject).encode()).hexdigest()[:24]}"
 
 
 class Chooser:
-    """What is chosen on one device.
+    """The choices on one device.
 
     Attributes:
-        mode: "off" measures nothing, "quick" for some seconds, and "full" to the end.
-        seconds_left: that measuring may still take.
+        mode: "off" measures nothing, "quick" for a few seconds, and "full" everything.
+        seconds_left: budget for measuring.
     """
 
     def __init__(self, mode: str, store: Store, spent: float = 0.0) -> None:
-        """`spent`: seconds that this start has taken already for what the next one knows."""
+        """`spent`: seconds that this start has taken for results that are cached."""
         if mode not in MODES:
             raise ValueError(f"tune='{mode}': one of {', '.join(MODES)}")
         self.mode = mode
         self.seconds_left = float("inf")
-        self._begun_s: float | None = time.perf_counter()  # None: something was to be measured
+        self._begun_s: float | None = time.perf_counter()  # None: measuring has begun
         self._store = store
-        # by key: measured, or looked up; None: it is not
+        # by key: measured or looked up; None: unknown
         self._recorded: dict[str, str | None] = {}
-        self._unsaved: dict[str, str] = {}  # what was measured and not saved yet
-        self._unmeasured: set[str] = set()  # keys that were not measured
+        self._unsaved: dict[str, str] = {}  # measured, not saved yet
+        self._unmeasured: set[str] = set()  # keys without a measurement
         self._measured_count, self._measuring_s = 0, 0.0
         self._saved_s = time.perf_counter()
         self.begin(QUICK_SECONDS - spent)
 
     @property
     def unmeasured(self) -> int:
-        """Count the choices that were not measured since `begin`."""
+        """The number of choices that were not measured since `begin`."""
         return len(self._unmeasured)
 
     @property
     def unmeasured_seconds(self) -> float:
-        """Return about how long these would take with mode "full"; 0: nothing was measured."""
+        """Return the estimated seconds to measure them in mode "full"; 0: unknown."""
         rounds = ROUNDS[FULL] / ROUNDS[QUICK] if self.mode == QUICK else 1
         return self.unmeasured * rounds * self._measuring_s / max(1, self._measured_count)
 
     def begin(self, seconds_left: float) -> None:
-        """Count what is left from here on; a quick start may still measure for so long."""
+        """Restart counting; a quick start may measure for `seconds_left` more."""
         self._unmeasured = set()
         if self.mode == QUICK:
             if seconds_left < 0 and self._begun_s is not None:
@@ -105,11 +105,11 @@ class Chooser:
             self.seconds_left = seconds_left
 
     def choose(self, choice: Choice, measure: Callable[[], str | None]) -> str | None:
-        """Return the candidate that is known to be the fastest, else what `measure` finds.
+        """Return the candidate known to be fastest, else the result of `measure`.
 
-        It is not asked to measure in mode "off", nor when the seconds for it are used up: then, and
-        where it finds nothing, that is the default. Another shape of the same has the same fastest
-        candidate, if it is not far larger or smaller, unless people wait for the fastest.
+        It is not called in mode "off" or when the budget is used up: then, and if it has no result,
+        the default is taken. A similar shape's choice is reused, if its size is close, except in
+        mode "full".
         """
         if self.mode == OFF:
             return choice.default
@@ -122,7 +122,7 @@ class Chooser:
         return choice.default if known is None else known
 
     def _from_similar_shape(self, choice: Choice) -> str | None:
-        """Return what is known of another shape."""
+        """Return the choice cached for another shape."""
         found = self._look_up(choice.shape_family) if choice.shape_family else None
         size, _, known = (found or "").partition(" ")
         if not size.isdecimal():
@@ -162,9 +162,9 @@ class Chooser:
         self._recorded[key] = self._unsaved[key] = found
 
     def fastest(self, repeat: Mapping[str, Callable[[int], float]]) -> str | None:
-        """Return the name of what runs faster; each is called with a count and gives seconds.
+        """Return the name of the fastest; each function takes a count and returns seconds.
 
-        The one that is expected to be the fastest comes first: see `turns.fastest`.
+        The one expected to be fastest comes first: see `interleaved_timing.fastest`.
         """
         if not repeat:
             return None
@@ -176,14 +176,14 @@ class Chooser:
         return [*repeat][taken]
 
     def save(self) -> None:
-        """Keep what was measured since the last call; other processes' findings stay."""
+        """Save new measurements; other processes' results are preserved."""
         if self._unsaved:
             self._store.save(CHOICES, self._unsaved)
             self._unsaved = {}
         self._saved_s = time.perf_counter()
 
     def _look_up(self, key: str) -> str | None:
-        """Return what is known of a choice."""
+        """Return the cached result of a choice."""
         if key not in self._recorded:
             found = self._store.look_up(CHOICES, key)
             self._recorded[key] = found if isinstance(found, str) else None

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Programs x dispatch modes -> the fastest pair on this device, among those that agree.
 
-See DISPATCH_MODES of plan/record.py. Then the same with specialised kernels, one a layer.
+See DISPATCH_MODES of plan/record.py. Then the same with specialised kernels, one per layer.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from delegate.plan.tuning.chooser import FULL, Choice, Chooser
 from delegate.plan.tuning.tune import signature
 from delegate.run.executor import Executor
 
-# A program of more launches gains most as one. To try it one by one compiles each kernel again.
+# Longer programs gain most as one launch. Trying one by one would compile each kernel again.
 _MANY_LAUNCHES = 256
-# What the numbers of a program's launches are to the compiler.
+# Whether kernels load their parameters or have them as constants.
 GENERIC, SPECIALISED = KERNEL_KINDS = ("loaded", "literal")
-_OF_DISPATCH = 0.4  # what is done when the form is chosen
-# To compile all launches as one kernel, beside what it takes to make an executor of known kernels.
+_OF_DISPATCH = 0.4  # progress when the dispatch mode is chosen
+# Cost to compile all launches as one kernel, relative to an executor of known kernels.
 _COST_OF_ONE = 10
-_LAUNCH_S = 0.2  # for a launch of them; twice that with literals, as no build is shared
+_LAUNCH_S = 0.2  # per launch of it; twice that if specialised, as no build is shared
 _log = logging.getLogger("delegate")
 
 
@@ -41,22 +41,22 @@ class Selection(NamedTuple):
 
     program: Program
     dispatch_mode: str
-    key: str  # a name for both: for the kernels, their sizes and their numbers
+    key: str  # identifies both: kernels, sizes and kernel kind
 
     @property
     def is_specialised(self) -> bool:
-        """Whether its numbers are literals."""
+        """Whether its kernels are specialised."""
         return self.key.endswith(f", {SPECIALISED}")
 
     def specialised(self) -> Selection:
-        """Return the same with its numbers as literals."""
+        """Return the same with specialised kernels."""
         return Selection(
             self.program.specialised(), self.dispatch_mode, f"{self.key}, {SPECIALISED}"
         )
 
 
 class DispatchChooser:
-    """Chooses among equivalent programs, their forms, and what their numbers are."""
+    """Chooses among equivalent programs, dispatch modes and kernel kinds."""
 
     def __init__(
         self,
@@ -67,24 +67,24 @@ class DispatchChooser:
         is_ordered: bool,
         origin: str,
     ) -> None:
-        """`make`: the executor of a program, a form and a batch; raises as Executor.
+        """`make`: creates the executor of a program, mode and batch; raises as Executor.
 
-        `profiling`: launches stay apart, one by one. `is_ordered`: whether the device was proven to
-        order memory between groups. All launches are one there, else the small ones. `origin`: what
-        tells the part of a graph from others, whatever its shapes.
+        `profiling`: launches stay separate. `is_ordered`: the device is proven to order memory
+        between groups, so all launches can be one; else only small ones are fused. `origin`:
+        identifies the part of a graph, independent of shapes.
         """
         self._chooser = chooser
         self._bench = bench
         self._make = make
         self._profiling = profiling
         self._origin = origin
-        self._fewer_calls = PERSISTENT if is_ordered else JOINED  # form than one by one
+        self._fewer_calls = PERSISTENT if is_ordered else JOINED  # alternative to one by one
         self._signatures: dict[Alternative, bytes] = {}  # programs share steps
 
     def is_one_launch_faster(self, program: Program, is_likely: bool) -> bool:
-        """Whether a program was measured to be faster as one launch than in any other form.
+        """Whether a program was measured to be faster as one launch than in any other mode.
 
-        `is_likely`: the answer where nothing was measured.
+        `is_likely`: the answer without measurements.
         """
         found = self._fastest_mode([program], 1, is_likely)
         return is_likely if found is None else found[1] == PERSISTENT
@@ -96,10 +96,10 @@ class DispatchChooser:
         expected: Program | None = None,
         is_likely: bool = False,
     ) -> Selection:
-        """Return what measures fastest in any form among equivalent programs.
+        """Return the fastest of equivalent programs in any dispatch mode.
 
-        `is_likely`: one launch is expected to be the fastest. If nothing is measured yet:
-        `expected` as one launch, else the first program one by one.
+        `is_likely`: one launch is expected to be fastest. Without measurements: `expected` as one
+        launch, else the first program one by one.
         """
         with progress.share(0, _OF_DISPATCH):
             found = self._fastest_mode(programs, batch, is_likely)
@@ -111,7 +111,7 @@ class DispatchChooser:
         return chosen
 
     def selection(self, program: Program, mode: str, is_specialised: bool, batch: int) -> Selection:
-        """Return what runs a program in a form."""
+        """Return the selection of a program in a mode."""
         numbers = [
             [value for value in launch.params.values() if isinstance(value, int)]
             for launch in program.launches
@@ -129,8 +129,8 @@ class DispatchChooser:
         }
 
     def _may_be_fewer(self, program: Program, batch: int) -> bool:
-        """Whether the program's launches may reach the device by fewer calls."""
-        # A batch fills the device by itself: what a launch costs is lost in it.
+        """Whether the program's launches may be submitted in fewer calls."""
+        # A batch keeps the device busy by itself: launch overhead is negligible.
         if self._profiling or batch > 1 or len(program.launches) < 2:
             return False
         return self._fewer_calls == PERSISTENT or can_fuse(program.launches)
@@ -138,7 +138,7 @@ class DispatchChooser:
     def _fastest_mode(
         self, programs: Sequence[Program], batch: int, is_likely: bool
     ) -> tuple[Program, str] | None:
-        """Return the fastest program and form, if they are known or measured now."""
+        """Return the fastest program and mode, if known or measured now."""
         modes = self._modes(programs, batch)
         if is_likely and self._chooser.mode != FULL:
             gaining = {n: f for n, f in modes.items() if f[1] == PERSISTENT and _is_long(f[0])}
@@ -146,7 +146,7 @@ class DispatchChooser:
         if len(modes) == 1:
             return next(iter(modes.values()))
         key = self._key(programs, batch)
-        if self._profiling:  # among fewer forms: no choice for those who have all of them
+        if self._profiling:  # among fewer modes: not valid without profiling
             key += f", {ONE_BY_ONE}"
         choice = Choice(key, modes, subject=self._subject(programs, batch), size=_size(programs))
         first = PERSISTENT if is_likely else ONE_BY_ONE
@@ -156,7 +156,7 @@ class DispatchChooser:
     def _measure(
         self, modes: Mapping[str, tuple[Program, str]], batch: int, first: str
     ) -> str | None:
-        """Return what is fastest; `first`: the form that is expected to be."""
+        """Return the fastest; `first`: the name expected to be."""
         with contextlib.ExitStack() as stack:
             made = self._make_executors(modes, batch, stack)
             in_order = sorted(made, key=lambda name: modes[name][1] != first)
@@ -166,7 +166,7 @@ class DispatchChooser:
     def _make_executors(
         self, modes: Mapping[str, tuple[Program, str]], batch: int, stack: contextlib.ExitStack
     ) -> dict[str, Executor]:
-        """Return those that fit, are of the form asked for and compute right; `stack` ends them."""
+        """Return those that fit, have the mode asked for and agree; `stack` closes them."""
 
         def cost(name: str) -> float:
             program, mode = modes[name]
@@ -180,7 +180,7 @@ class DispatchChooser:
             try:
                 executor = self._make(program, mode, batch)
             except DeviceError:
-                continue  # so many do not fit at once
+                continue  # not enough memory for all at once
             if executor.dispatch_mode == mode:
                 made[name] = executor
                 stack.callback(executor.close)
@@ -189,10 +189,10 @@ class DispatchChooser:
         return _correct_executors(made, {name: program for name, (program, _) in modes.items()})
 
     def _is_faster_specialised(self, key: str, program: Program, mode: str, batch: int) -> bool:
-        """Whether a program was measured to be faster with its numbers as literals.
+        """Whether a program was measured to be faster with specialised kernels.
 
-        Its kernels are built only while there are seconds for it. One kernel of all launches cannot
-        be built by parts.
+        They are built only while the budget lasts. A single kernel of all launches cannot be built
+        in parts.
         """
 
         def measure() -> str | None:
@@ -205,7 +205,7 @@ class DispatchChooser:
                     {GENERIC: (program, mode), SPECIALISED: (twin, mode)}, batch, mode
                 )
             except (DeviceError, KernelBuildError) as error:
-                _log.info("numbers stay loads: %s", error)
+                _log.info("kernels stay generic: %s", error)
                 return GENERIC
 
         choice = Choice(key, KERNEL_KINDS, GENERIC, is_long=mode == PERSISTENT)
@@ -230,24 +230,24 @@ def _size(programs: Sequence[Program]) -> int:
 
 
 def _words(program: Program, mode: str) -> str:
-    """Say what is made now; one kernel of all launches takes long, and nothing moves meanwhile."""
-    literals = ", numbers as literals" if _is_specialised(program) else ""
+    """Describe the current step; compiling one kernel of all launches takes long, unobserved."""
+    literals = ", specialised" if _is_specialised(program) else ""
     if mode != PERSISTENT:
         return f"launches {mode}{literals}"
     launch_s = _LAUNCH_S * (2 if literals else 1)
     seconds = 10 * math.ceil(launch_s * len(program.launches) / 10)
-    # A narrow terminal cuts the end off.
+    # A narrow terminal truncates the end.
     return f"may take {seconds} s: compiling all launches as one kernel{literals}"
 
 
 def _correct_executors(
     made: dict[str, Executor], programs_of: Mapping[str, Program]
 ) -> dict[str, Executor]:
-    """Return those that compute on random bytes what most do.
+    """Return those that agree with the majority on random bytes.
 
-    Of two that disagree the first stays: it is nearer to what the nodes were compared as. Programs
-    that round floats to integers are compared with their own forms alone: an ulp before that may
-    be a step behind it, and the alternatives of their nodes were compared.
+    Of two that disagree the first is kept: it is closer to how the nodes were compared. Programs
+    that round floats to integers are compared across their own modes only: an ulp before the
+    rounding may be a step after it, and the alternatives of nodes were compared already.
     """
     names = [*reversed(made)]
     found = {name: outputs_of(made[name], random_inputs(made[name])) for name in names}

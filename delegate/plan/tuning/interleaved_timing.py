@@ -1,24 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which of several ways is the fastest, by times that other work on the machine disturbs."""
+"""Picks the fastest of several candidates by interleaved timing, robust to other load."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
 
-MARGIN = 0.05  # of a time: what is less faster than that is as fast
-_UNCLEAR = 0.5  # the same, where the times of the one that was taken until then do not agree
-_ALIKE = 3  # times that agree within the margin: then the least of them is no accident
+MARGIN = 0.05  # relative; smaller differences do not count
+_UNCLEAR = 0.5  # the same, if the timings of the current choice disagree
+_ALIKE = 3  # timings that agree within the margin: then their minimum is no accident
 
 
 def fastest(
     runs: Sequence[Callable[[], float]], least: int, most: int, seconds: float
 ) -> tuple[int, list[float]]:
-    """Return which is taken, and the least time of each in seconds; they run in turns.
+    """Return the choice, and the minimum seconds of each; candidates run in turn.
 
-    The one that is expected to be the fastest comes first. It is taken, unless another one is
-    faster by more than the margin in several rounds. Times to which other work adds do not agree:
-    then there are more rounds than the `least`, up to the `most`, for so many seconds.
+    The one expected to be fastest comes first. It is chosen unless another one is faster by more
+    than the margin in several rounds. Timings under other load disagree: then there are more
+    rounds than the `least`, up to the `most`, within a time limit.
     """
     series: list[list[float]] = [[] for _ in runs]
     end = time.perf_counter() + seconds
@@ -31,7 +31,7 @@ def fastest(
 
 
 def _first(series: Sequence[Sequence[float]]) -> int:
-    """Return the first one that none behind it is clearly faster than."""
+    """Return the first one that no later one clearly beats."""
     best = 0
     for place, times in enumerate(series):
         margin = _UNCLEAR if len(times) >= _ALIKE and not _agree(series[best]) else MARGIN
@@ -45,5 +45,5 @@ def _agree(times: Sequence[float]) -> bool:
 
 
 def _several(times: Sequence[float]) -> float:
-    """Return below which time several of them are, or all if there are fewer."""
+    """Return the time that several measurements stay within, or all if there are fewer."""
     return sorted(times)[:_ALIKE][-1]

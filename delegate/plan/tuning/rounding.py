@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How far floats may lie from others that are as right: the one place of these bounds.
+"""Bounds on the difference of equally correct float results; defined here only.
 
 A float32 sum of n terms, in whatever order, is off the exact one by at most about (n - 1) u M: u
 is 2^-24, M the sum of the terms' absolute values. So two of them may be 2 (n - 1) u M apart: for
@@ -30,7 +30,7 @@ Doubles = NDArray[np.float64]
 # of sums likely does. A wrong element is off by far more.
 _RELATIVE, _OF_LARGEST = 1e-3, 1e-4
 _LARGEST_HALF = 65504.0
-# The same of halves, whose last place is 2^-11 of a value: weights, a few sums of 32 products and
+# The same for fp16, whose last place is 2^-11 of a value: weights, a few sums of 32 products and
 # the result are rounded.
 _HALF_RELATIVE, _HALF_OF_LARGEST = 2e-2, 4e-3
 
@@ -48,10 +48,10 @@ def sum_bound(magnitudes: Doubles, terms: int, reference_error: Doubles | float 
 
 
 def halves_bound(bound: Doubles, expected: NDArray[Any]) -> Doubles:
-    """Return how far the result may lie where floats are halves.
+    """Return the bound where floats are stored as fp16.
 
-    `bound`: of floats, whose last place is 2^13 times as small; `expected`: their result. A half
-    may be taken for zero below 2^-14, and is an infinity beyond 65504, where nothing is asked.
+    `bound`: for float32, whose last place is 2^13 times as small; `expected`: its result. fp16 may
+    flush to zero below 2^-14, and overflows to infinity above 65504, where anything is accepted.
     """
     sizes = np.abs(np.nan_to_num(expected.astype(np.float64), nan=0, posinf=0, neginf=0))
     wide = bound * 2.0**13 + 2.0**-10 * sizes + 2.0**-14
@@ -59,12 +59,12 @@ def halves_bound(bound: Doubles, expected: NDArray[Any]) -> Doubles:
 
 
 def are_near(a: NDArray[Any], b: NDArray[Any]) -> bool:
-    """Whether floats of two ways through a network, whose sums nobody knows, are as good."""
+    """Whether float outputs of two equivalent networks agree, without knowing their sums."""
     return _are_near(a, b, _RELATIVE, _OF_LARGEST)
 
 
 def are_near_fp16(a: NDArray[Any], b: NDArray[Any]) -> bool:
-    """Whether halves of two ways to compute a node are as good."""
+    """Whether fp16 outputs of two alternatives of a node agree."""
     return _are_near(a.astype(np.float32), b.astype(np.float32), _HALF_RELATIVE, _HALF_OF_LARGEST)
 
 

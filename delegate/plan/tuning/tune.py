@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Alternatives of a node -> the fastest on this device that computes right.
+"""Alternatives of a node -> the fastest correct one on this device.
 
-Nothing else chooses. What is measured is compared first: an alternative that a driver compiles
-wrongly is left out, and a warning says so. Touches no device: `DeviceBench` does.
+Candidates are compared before they are timed: an alternative that a driver miscompiles is dropped
+with a warning. The device is only accessed through `DeviceBench`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from delegate.plan.lowering.lowering_cache import LoweringCache
 from delegate.plan.tuning.bench import DeviceBench, Reference
 from delegate.plan.tuning.chooser import FULL, ROUNDS, Choice, Chooser
 
-_NONE = ""  # what is kept of a node whose alternatives all compute wrongly
+_NONE = ""  # cached for a node whose alternatives are all wrong
 _log = logging.getLogger("delegate")
 
 
@@ -28,7 +28,7 @@ class Tuner:
     """Chooses among the alternatives of nodes.
 
     Attributes:
-        has_unmeasured: whether some choice was neither known nor measured since it was False.
+        has_unmeasured: whether some choice was neither cached nor measured since it was reset.
     """
 
     def __init__(self, chooser: Chooser, bench: DeviceBench, forced: str | None = None) -> None:
@@ -47,12 +47,12 @@ class Tuner:
         lowered: LoweringCache | None = None,
         origin: str = "",
     ) -> Alternative:
-        """Return the alternative to run; without measuring, the first that this device can.
+        """Return the alternative to run; without measuring, the first one that is supported.
 
-        `reference`: see `DeviceBench.are_correct`. `lowered`: what knows which nodes are alike.
-        `origin`: what tells the part of a graph that it is of, whatever its shapes; "": not known.
+        `reference`: see `DeviceBench.are_correct`. `lowered`: identifies equal nodes.
+        `origin`: identifies the part of a graph, independent of shapes; "": unknown.
         Raises:
-            Unsupported: it can run none, for the plain one's reason, or all compute wrongly.
+            Unsupported: none can run, for the fallback's reason, or all are wrong.
         """
         for each in alternatives:
             if each.name == self._forced and self._bench.check(each) is None:
@@ -89,7 +89,7 @@ class Tuner:
                 return _NONE if able else None
             able = [each for each in right if each is not alternatives[-1]] or right
             is_fused = is_patient and batch == 1
-            # For batches, time the literal kernels: they use registers differently.
+            # For batches, time specialised kernels: their register use differs.
             is_specialised = is_patient and batch > 1
             timed = [each.specialised() for each in able] if is_specialised else able
             rounds = ROUNDS[self._chooser.mode]
@@ -106,7 +106,7 @@ class Tuner:
     def _correct(
         self, node: Node, able: Sequence[Alternative], reference: Reference
     ) -> list[Alternative]:
-        """Return those that compute right; no kind of them is believed more than another."""
+        """Return those that compute correctly; no alternative is trusted more than another."""
         if len(able) < 2:
             return [*able]
         found = [*zip(able, self._bench.are_correct(node, able, reference), strict=True)]
@@ -120,12 +120,12 @@ class Tuner:
 
 
 def signature(alternatives: Sequence[Alternative], source_of: Callable[[Launch], str]) -> str:
-    """Return what two nodes must share to run equally fast: kernels, sizes and macros."""
+    """Return a key shared by nodes that run equally fast: kernels, sizes and macros."""
     digest = hashlib.sha256()
     for alternative in alternatives:
         digest.update(alternative.name.encode())
         for launch in alternative.launches:
-            # Plain ints do not change the speed. Tensor and constant sizes do.
+            # Plain ints do not affect speed. Tensor and constant sizes do.
             sizes = [_size(v) for v in launch.params.values() if not isinstance(v, int)]
             digest.update(repr((launch.kernel, launch.tiles, sizes)).encode())
             digest.update(_digest(source_of(launch)))

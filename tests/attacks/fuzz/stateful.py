@@ -62,7 +62,7 @@ def run_stateful(job: Job, known: Oracle, way: str) -> Result:
         try:
             return _carried(job, known, int(how), rng)
         except Unsupported as error:
-            if "these are kept over runs" not in str(error):
+            if "these are persistent" not in str(error):
                 raise
             return Result(SKIP, f"an index or a divisor is carried: {error}")
     if way == SHARED:

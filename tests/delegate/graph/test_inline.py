@@ -265,7 +265,7 @@ LEFT: dict[str, tuple[Node, str]] = {
     ),
     "fewer": (
         _with(loop(2, two(), turning), 1, graph_of([op("ABS", [t(SHAPE)], [t(SHAPE)])])),
-        "its body has another number of inputs or outputs",
+        "its body has a different number of inputs or outputs",
     ),
 }
 

@@ -71,11 +71,11 @@ def test_variables_stay_on_the_cpu_with_a_reason() -> None:
         ([main, first, elsewhere], "node 1 (CAST) takes a resource variable"),
         (
             [counter(once=1), first, counter(once=3), beginning({"sum": TEN["sum"] + 1})],
-            "the resource variable 'sum' begins with this and with that",
+            "the resource variable 'sum' has two different initial values",
         ),
         (
             [main, graph_of([node, op("ASSIGN_VARIABLE", [made, value], [])])],
-            "begins with no constant",
+            "has a computed initial value",
         ),
         ([main, first, graph_of([node], [], [made])], "is an input or output of a graph"),
         (

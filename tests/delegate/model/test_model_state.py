@@ -243,5 +243,5 @@ def test_a_resource_variable_is_kept(device: DeviceInfo) -> None:
 def test_what_keeps_nothing_says_so(device: DeviceInfo) -> None:
     with Model(running_sum(), device.index, tune="off") as model:
         for ask in (model.state, model.reset, lambda: model.set_state({})):
-            with pytest.raises(DelegateError, match="keeps nothing"):
+            with pytest.raises(DelegateError, match="no persistent tensors"):
                 ask()

@@ -146,7 +146,7 @@ test_refusal = refused(
         ),
         "damaged": (
             changed(NODE, options={"custom_options": b"\1\2\3"}),
-            "custom options: options that are no FlexBuffer's map",
+            "custom options: options that are not a FlexBuffer map",
         ),
         "none": (
             changed(NODE, options=flexbuffer_of(**GOOD | {"max_detections": 0})),

@@ -94,11 +94,11 @@ test_refusal = refused(
     {
         "no_body": (
             replace(NODE, body=None),
-            "a body of one op, a sum, product, extreme or logical one, is needed",
+            "the body must be one op: a sum, product, extreme or logical op",
         ),
         "another_body": (
             windows(body="SUB"),
-            "a body of one op, a sum, product, extreme or logical one, is needed",
+            "the body must be one op: a sum, product, extreme or logical op",
         ),
         "int64": (
             windows(dtype="int64"),

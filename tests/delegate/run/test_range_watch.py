@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs whose results say that halves hold too little are done again in float32."""
+"""Runs whose outputs overflow fp16 are repeated in float32."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_a_run_that_keeps_values_is_told_of_once(caplog: pytest.LogCaptureFixtur
         after, _ = ran(watch, executor)
         assert after is executor
     (record,) = caplog.records
-    assert "halves may be the reason" in record.getMessage()
+    assert "fp16 may be the reason" in record.getMessage()
 
 
 def test_pictures_that_do_not_count_are_not_looked_at() -> None:

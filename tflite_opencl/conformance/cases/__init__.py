@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""All cases: a function of a file here yields those of a family, and _FAMILIES names them all."""
+"""All conformance cases: each module yields those of an op family; _FAMILIES lists them."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _REOPENED = {("conv", "int8"), ("add", "float32"), ("several_outputs", "uint8")}
 
 
 def _behaviour() -> Iterator[Case]:
-    """Yield how a delegate behaves, whatever it computes: the same models for each check."""
+    """Yield the behaviour checks, each on the same models."""
     for name, (make, kinds) in _MODELS.items():
         for kind in kinds:
             for check in BEHAVIOURS:
@@ -77,7 +77,7 @@ _MODELS: dict[str, tuple[Callable[[str], Graph], tuple[str, ...]]] = {
 }
 
 
-# The order is kept: which cases a sample takes depends on it.
+# The order is fixed, because samples depend on it.
 _FAMILIES = (
     reductions.products,
     _behaviour,
@@ -125,5 +125,5 @@ _FAMILIES = (
 
 
 def all_cases() -> Iterator[Case]:
-    """Yield every case; no model is built."""
+    """Yield every case, without building models."""
     return itertools.chain.from_iterable(family() for family in _FAMILIES)

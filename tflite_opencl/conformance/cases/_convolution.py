@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ops with weights from their parameters, named so that a case reads aloud."""
+"""Builds ops with weights from parameters, with descriptive case names."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tflite_opencl.models.build import (
     tensor,
 )
 
-HYBRID = ("hybrid", "hybrid-per-channel")  # floats that are quantised at each run, int8 weights
+HYBRID = ("hybrid", "hybrid-per-channel")  # floats quantised at each run, int8 weights
 KINDS = ("uint8", "int8", "int8-per-channel", "16x8", "float32")
 Zeros = tuple[int, int, int]  # zero points of input, weights, output
 _VERSIONS = {  # of 16x8 the second
@@ -35,19 +35,19 @@ _VERSIONS = {  # of 16x8 the second
     "TRANSPOSE_CONV": (3, 3),
     "FULLY_CONNECTED": (5, 7),
 }
-_HYBRID_VERSION = 5  # with a scale a channel
-# Standard deviation of a product of two random 8-bit values; an output shall use half its range.
+_HYBRID_VERSION = 5  # with per-channel scales
+# Standard deviation of a product of random 8-bit values; outputs should use half their range.
 _SPREAD, _WANTED = 5400.0, 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Convolution:
-    """One convolution of either kind or transposed; what is as usual is not in its name."""
+    """A convolution, depthwise or transposed; defaults are omitted from its name."""
 
     op: str = "CONV_2D"
     size: tuple[int, int, int] = (7, 5, 3)  # h, w, c
     kernel: tuple[int, int] = (3, 3)
-    out_c: int = 8  # of a depthwise one: what the depth multiplier gives
+    out_c: int = 8  # of a depthwise one: from the depth multiplier
     depth_multiplier: int = 1
     groups: int = 1
     batch: int = 1
@@ -59,8 +59,8 @@ class Convolution:
     multiplier: float | None = None  # real: input scale * weight scale / output scale
     has_bias: bool = True
     is_int4: bool = False  # the weights
-    # Scale and zero point of the output, so that layers can follow each other; the weights' scale
-    # is made to fit. None: the other way round.
+    # Scale and zero point of the output, to match the next layer; the weights' scale is derived
+    # from it. None: the other way round.
     out: tuple[float, int] | None = field(default=None, repr=False)
 
     def __str__(self) -> str:
@@ -85,12 +85,12 @@ class Convolution:
 
     @property
     def fits(self) -> bool:
-        """Whether there is an output."""
+        """Whether the output is not empty."""
         return min(self.out_size()) > 0
 
     @property
     def multiplications(self) -> int:
-        """How many the op needs."""
+        """Number of multiplications."""
         return math.prod((self.batch, *self.out_size(), *self.weights_shape))
 
     @property
@@ -101,7 +101,7 @@ class Convolution:
 
     @property
     def weights_shape(self) -> Shape:
-        """Shape of the weights; each of their output channels has a scale of its own."""
+        """Shape of the weights; each output channel has its own scale."""
         if self.op == "DEPTHWISE_CONV_2D":
             return (1, *self.kernel, self.out_channels)
         return (self.out_c, *self.kernel, self.size[2] // self.groups)
@@ -121,11 +121,11 @@ class Convolution:
         return both[0], both[1]
 
     def graph(self, kind: str) -> Graph:
-        """Return the graph of this node alone."""
+        """Return the graph of this single node."""
         return graph([self.node(kind, None)])
 
     def node(self, kind: str, source: Tensor | None) -> Node:
-        """Return the node on this tensor, or on an input of its own."""
+        """Return the node on this tensor, or on a new graph input."""
         is_depthwise = self.op == "DEPTHWISE_CONV_2D"
         source = source or weighted_input((self.batch, *self.size), kind, self.zeros)
         weights, bias, out_scale = _weights_and_bias(
@@ -171,9 +171,9 @@ def fully_connected(
     block: int = 0,
     is_computed: bool = False,
 ) -> Graph:
-    """Return the graph of one FULLY_CONNECTED.
+    """Return the graph of a single FULLY_CONNECTED.
 
-    `stored`: the type of hybrid weights; `block`: int4 ones that have one scale; `is_computed`:
+    `stored`: the type of hybrid weights; `block`: int4 weights per scale; `is_computed`: the
     weights are an input.
     """
     source = weighted_input((*batch, in_c), kind, zeros)
@@ -196,7 +196,7 @@ def fully_connected(
 
 
 def embedding_lookup(kind: str, shape: Shape, count: int, stored: str) -> Graph:
-    """Return a graph of an ARG_MAX, whose `count` results are looked up in a table."""
+    """Return a graph of an ARG_MAX whose `count` results index a table."""
     rng = seeded(kind, shape, count, stored)
     scales = rng.uniform(1e-3, 0.1, shape[0] if kind == "hybrid-per-channel" else 1)
     found, table = _found(shape[0], count), constant(integers(rng, shape, "int8"), scales)
@@ -206,7 +206,7 @@ def embedding_lookup(kind: str, shape: Shape, count: int, stored: str) -> Graph:
 
 
 def gathered_int4(shape: Shape, count: int, op: str, is_reshaped: bool) -> Graph:
-    """Return the same of a GATHER in a table of int4, whose result `op` makes floats of."""
+    """Return the same with a GATHER from an int4 table, converted to floats by `op`."""
     rng = seeded(shape, count, op)
     table = as_int4(constant(integers(rng, shape, "int8"), 0.05, -3))
     rows, found = replace(table, data=None), _found(shape[0], count)
@@ -217,7 +217,7 @@ def gathered_int4(shape: Shape, count: int, op: str, is_reshaped: bool) -> Graph
 
 
 def _found(size: int, count: int) -> Node:
-    """Return an ARG_MAX that makes `count` indices below a size."""
+    """Return an ARG_MAX that computes `count` indices below a size."""
     source, places = tensor((count, size), "int8", 0.1), tensor((count,), "int32")
     return step("ARG_MAX", [source, numbers(1)], [places], {"output_type": "int32"}, 2)
 
@@ -247,9 +247,9 @@ def _weights_and_bias(
     axis: int = 0,
     out_scale: float | None = None,
 ) -> tuple[Tensor, Tensor, float | None]:
-    """Return random weights and bias, and the scale of an output that uses its range.
+    """Return random weights and bias, and an output scale that uses the output's range.
 
-    `axis`: of the output's channels; `out_scale`: the weights' scale is made to fit it.
+    `axis`: of the output channels; `out_scale`: if given, the weights' scale is derived from it.
     """
     count = shape[axis]
     if dtype_of(kind) == "float32":

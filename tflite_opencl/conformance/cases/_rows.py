@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Nodes whose outputs have the shapes that follow, and rows of tables: such a node of any type."""
+"""Nodes with inferred output shapes, and tables of nodes that are instantiated for each type."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ import numpy as np
 from delegate.inspect import Graph, Node, Tensor, output_shapes
 from tflite_opencl.models.build import Case, Shape, case, dtype_of, graph, node, usual
 
-# An op's version by its tensors' type, as most have it; else 1.
+# Most ops' version by their tensors' type; else 1.
 VERSIONS = {"int8": 2, "int16": 3}
-# The one quantisation, by type, that TFLite takes of results from 0 to 1, and of SOFTMAX's.
+# The quantisation, by type, that TFLite requires for results from 0 to 1, and for SOFTMAX.
 UNIT: dict[str, tuple[float, int]] = {
     "uint8": (1 / 256, 0), "int8": (1 / 256, -128), "int16": (2.0**-15, 0),
 }  # fmt: skip
-# A shape is an input of the case's type, a number a constant of this type. A Tensor is the same in
-# every type: axes, sizes, indices.
+# A shape is an input of the case's type, a number a constant of that type. A Tensor, such as
+# axes, sizes and indices, has a fixed type.
 Inputs = Sequence[Shape | int | Tensor]
 
 
@@ -30,12 +30,12 @@ def step(
     options: Mapping[str, Any] | None = None,
     version: int = 1,
 ) -> Node:
-    """Return a node; its outputs are those given, in the shapes that follow from its inputs."""
+    """Return a node; the given outputs get inferred shapes."""
     return shaped(node(op, inputs, outputs, options, version))
 
 
 def shaped(rough: Node) -> Node:
-    """Return a node whose outputs have the shapes that follow from its inputs."""
+    """Return a node whose outputs have inferred shapes."""
     shapes = output_shapes(rough)
     assert shapes is not None, rough.op
     pairs = zip(rough.outputs, shapes, strict=True)
@@ -49,18 +49,18 @@ def one(op: str, inputs: Sequence[Tensor | None], output: Tensor, *rest: Any) ->
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A node, described without the type of its values; they all have one quantisation."""
+    """A node, independent of its values' type; all tensors share one quantisation."""
 
     op: str
     detail: str  # the last part of the cases' names
     inputs: Inputs
     options: Mapping[str, Any] = field(default_factory=dict)
     versions: Mapping[str, int] = field(default_factory=dict)  # by the tensors' type; else 1
-    without: Sequence[str] = ()  # columns of the matrix that do not have it
-    outputs: int = 1  # how many
+    without: Sequence[str] = ()  # columns of the matrix without it
+    outputs: int = 1  # their number
 
     def graph(self, dtype: str) -> Graph:
-        """Return the model of one type."""
+        """Return the model for one type."""
 
         def made(given: Shape | int | Tensor) -> Tensor:
             if isinstance(given, Tensor):
@@ -69,14 +69,14 @@ class Row:
                 return usual((), dtype, data=np.array(given).astype(dtype))
             return usual(given, dtype)
 
-        # Not scalars: what TFLite makes of a result recorded as one differs by runtime.
+        # No scalars: runtimes differ in how they treat results recorded as scalars.
         outputs = [usual((1,), dtype) for _ in range(self.outputs)]
         inputs, version = [*map(made, self.inputs)], self.versions.get(dtype, 1)
         return graph([step(self.op, inputs, outputs, self.options, version)])
 
 
 def cases_of(rows: Iterable[Row], kinds: Sequence[str]) -> Iterator[Case]:
-    """Yield the rows' cases, one column of the matrix after the other."""
+    """Yield the rows' cases, column by column of the matrix."""
     every = list(rows)
     for kind in kinds:
         for row in every:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ops on two tensors, element by element: shapes that are broadcast, constants, scales."""
+"""Elementwise binary ops: broadcasting, constants, scales."""
 
 from __future__ import annotations
 
@@ -62,17 +62,17 @@ _KINDS = {
 }
 _EQUALITY = ("EQUAL", "NOT_EQUAL")
 _BITWISE = ("BITWISE_XOR", "RIGHT_SHIFT")
-# More dimensions that differ than five.
+# More than five differing dimensions.
 _DEEP: tuple[tuple[Shape, Shape], ...] = (
     ((2, 1, 3, 1, 2, 1), (1, 2, 1, 3, 1, 5)),
     ((2, 1, 3, 1, 2, 1, 4, 1), (1, 2, 1, 3, 1, 2, 1, 5)),
 )
-# Scales and zero points of left, right and output, beside the usual ones.
+# Scales and zero points of left, right and output, besides the defaults.
 # NOTE: with a scale of 1 or more TFLite aborts in a comparison.
 _SCALES = ((0.5, 0.5, 0.5), (0.001, 0.9, 0.3), (0.9, 0.001, 2.0), (0.02, 0.03, 0.0004))
 
 
-# The usual ones: scales, zero points.
+# The defaults: scales, zero points.
 _USUAL: dict[str, tuple[tuple[float, float, float], tuple[int, int, int]]] = {
     "uint8": ((0.1, 0.07, 0.13), (131, 120, 125)),
     "int8": ((0.1, 0.07, 0.13), (3, -8, -3)),
@@ -87,17 +87,17 @@ def cases() -> Iterator[Case]:
         for shapes in _SHAPES:
             if not _broadcasts(op) and shapes[0] != shapes[1]:
                 continue
-            if op == "STABLEHLO_SHIFT_LEFT":  # what is beyond the bits of an int is undefined
+            if op == "STABLEHLO_SHIFT_LEFT":  # shifts beyond the width of an int are undefined
                 yield _case(op, kind, shapes, constant="right")
                 continue
-            if kind != "bool" or () not in shapes:  # where one value would decide all
+            if kind != "bool" or () not in shapes:  # a single value would decide all
                 yield _case(op, kind, shapes)
         for shapes in _DEEP if _broadcasts(op) and kind in ("int32", "float32") else ():
             yield _case(op, kind, shapes)
         for constant in ("left", "right") if op != "STABLEHLO_SHIFT_LEFT" else ():
             for shapes in (_SHAPES[0], _SHAPES[2])[: 2 if _broadcasts(op) else 1]:
                 yield _case(op, kind, shapes, constant=constant)
-        # Few delegates divide by what only a run tells, which may be 0.
+        # Few delegates divide by values known only at run time, which may be 0.
         side: dict[str, Any] = {"constant": "right"} if op == "DIV" else {}
         if op in _ARITHMETIC and kind != "int64":
             for fused in FUSED[1:]:
@@ -110,12 +110,12 @@ def cases() -> Iterator[Case]:
                 yield _case(op, kind, _SHAPES[0], scales=scales, **side)
             low, high = (0, 255) if kind == "uint8" else (-128, 127)
             for zeros in itertools.product((low, high), repeat=3):
-                if op != "DIV" or zeros[1] == low:  # else no divisor is above 0
+                if op != "DIV" or zeros[1] == low:  # otherwise no divisor is positive
                     yield _case(op, kind, _SHAPES[0], zeros=zeros, **side)
 
 
 def _broadcasts(op: str) -> bool:
-    # TFLite refuses STABLEHLO_*, and reads past the end of ATAN2's shorter tensor.
+    # TFLite rejects STABLEHLO_*, and reads past the end of ATAN2's shorter tensor.
     return op != "ATAN2" and not op.startswith("STABLEHLO_")
 
 
@@ -178,7 +178,7 @@ def _values(op: str, kind: str, shape: Shape, limits: tuple[float, float] | None
 
 
 def _limits(op: str, dtype: str, which: int, zero: int) -> tuple[float, float] | None:
-    """Return values that neither overflow, nor divide by 0, nor have no result."""
+    """Return values that avoid overflow, division by 0, and undefined results."""
     if op == "POW":
         if dtype == "int32":
             return ((-5, 5), (0, 6), (0, 0))[which]

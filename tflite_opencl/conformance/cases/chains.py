@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Small networks: what joins ops in real models, several outputs, sizes that follow from shapes."""
+"""Small networks: op combinations of real models, several outputs, computed shapes."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ from tflite_opencl.models.build import (
     usual,
 )
 
-# Scale and zero point of layers' results: as trained networks have them, so that values neither
-# vanish nor all reach the ends of the range.
+# Scale and zero point of layers' results: as in trained networks, so that values neither
+# vanish nor saturate.
 _RESULT = {"uint8": (0.03, 123), "int8": (0.03, -5), "int16": (0.00025, 0)}
 _RELU6 = {"uint8": (6 / 255, 0), "int8": (6 / 255, -128), "int16": (0.00025, 0)}
 _TOTAL = {"uint8": (0.05, 125), "int8": (0.05, -3), "int16": (0.0006, 0)}
@@ -37,7 +37,7 @@ _PLAIN = {"fused_activation_function": "NONE"}
 
 
 class _Chain:
-    """Nodes in the making, of one kind."""
+    """A graph under construction, of one kind."""
 
     def __init__(self, kind: str, shape: Shape) -> None:
         self.kind, self.dtype = kind, dtype_of(kind)
@@ -52,7 +52,7 @@ class _Chain:
         version: int | None = None,
         out: Mapping[str, tuple[float, int]] | None = None,
     ) -> Tensor:
-        """Add a node and return its output; `out`: its quantisation by type, else the input's."""
+        """Add a node and return its output; `out`: its quantisation by type, or the input's."""
         like = tensor((1,), self.dtype, *out.get(self.dtype, (None, 0))) if out else inputs[0]
         version = VERSIONS.get(self.dtype, 1) if version is None else version
         self.nodes.append(step(op, inputs, [like], options, version))
@@ -148,7 +148,7 @@ def _several_outputs(chain: _Chain) -> list[Tensor]:
 
 def _reverse_in_the_middle(chain: _Chain) -> list[Tensor]:
     made = chain.conv(chain.source, 8, fused="RELU")
-    # Reversed rows: an op that drivers' delegates do not have.
+    # Reversed rows: an op that drivers' delegates lack.
     turned = chain.add("REVERSE_V2", [made, numbers([2])], version=1)
     return [chain.conv(turned, 6, 1)]
 
@@ -167,7 +167,7 @@ def _pad_conv(chain: _Chain, kernel: int = 3, stride: int = 2) -> list[Tensor]:
 
 
 def _pad_conv_1x1(chain: _Chain) -> list[Tensor]:
-    # Without the border it is a product of matrices; with it, it is not.
+    # Without padding it is a matrix product; with padding it is not.
     return _pad_conv(chain, 1, 1)
 
 
@@ -214,14 +214,14 @@ def chains() -> Iterator[Case]:
 
 
 def chain_graph(name: str, kind: str, shape: Shape) -> Graph:
-    """Return one of the networks at this input."""
+    """Return one of the networks for this input."""
     chain = _Chain(kind, shape)
     outputs = _BY_NAME[name](chain)
     return graph(chain.nodes, [chain.source], outputs)
 
 
 def computed_shapes() -> Iterator[Case]:
-    """Yield the cases of SHAPE, RANK, RANGE and WHERE: what is computed before a run, as here."""
+    """Yield the cases of SHAPE, RANK, RANGE and WHERE: inferred before a run, as here."""
     for kind, shape, index in itertools.product(
         ("uint8", "int8", "16x8", "float32"), ((2, 3, 4), (1, 5, 7, 3)), ("int32", "int64")
     ):
@@ -264,9 +264,9 @@ def _add_range(dtype: str, ends: tuple[float, float, float]) -> Graph:
 
 
 def _computed_reshape(shape: Shape, dtype: str, index: str) -> Graph:
-    """Return a RESHAPE to (batch, all the rest), which the graph computes from the input's shape.
+    """Return a RESHAPE to (batch, -1), computed in the graph from the input's shape.
 
-    So converters write a layer that flattens. int64 shapes are cast to int32 on the way.
+    Converters emit this for Flatten layers. int64 shapes are cast to int32.
     """
     batch, rest = shape[0], int(np.prod(shape[1:]))
     source, computed = usual(shape, dtype), tensor((len(shape),), index)

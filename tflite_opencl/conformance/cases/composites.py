@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Groups of nodes that converters name (odml.*) and keep as a subgraph of their own."""
+"""Composites: named groups of nodes (odml.*) that converters keep as a subgraph."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _TURNED = {"uint8": 1, "int8": 2, "int16": 4, "float32": 1, "int32": 1}  # TRANS
 
 
 def cases() -> Iterator[Case]:
-    """Yield the cases of STABLEHLO_COMPOSITE: a group of nodes, alone and between others."""
+    """Yield the cases of STABLEHLO_COMPOSITE: alone and between other nodes."""
     for kind, shape, between in itertools.product(
         ("uint8", "int8", "16x8", "float32", "int32"), ((6, 8), (2, 3, 5)), (False, True)
     ):
@@ -36,7 +36,7 @@ def cases() -> Iterator[Case]:
 
 
 def _composite(dtype: str, shape: Shape, is_between: bool) -> Graph:
-    """Return the larger of two tensors, turned and as a row, as one node that names its nodes."""
+    """Return the maximum of two tensors, transposed and flattened, as one composite node."""
     order = numbers([*range(len(shape))[::-1]])
     a, b = usual(shape, dtype), usual(shape, dtype)
     larger = step("MAXIMUM", [a, b], [usual((1,), dtype)], {}, VERSIONS.get(dtype, 1))

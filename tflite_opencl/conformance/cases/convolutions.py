@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ops with weights: edges of tiles, kernels, strides, zero points, multipliers, ways to store."""
+"""Ops with weights: tile edges, kernels, strides, zero points, multipliers, storage formats."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from tflite_opencl.models.build import (
 _BOTH = ("SAME", "VALID")
 _depthwise = partial(Convolution, op="DEPTHWISE_CONV_2D")
 _transposed = partial(Convolution, op="TRANSPOSE_CONV")
-# h, w, c -> out_c: odd primes, powers of two, one more and one less, a single pixel or channel.
+# h, w, c -> out_c: odd primes, powers of two and their neighbours, a single pixel or channel.
 SHAPES = (
     ((7, 5, 3), 8), ((8, 8, 8), 16), ((9, 7, 17), 15), ((5, 13, 4), 33), ((6, 16, 16), 1),
     ((11, 6, 1), 31), ((5, 5, 32), 64),
@@ -38,7 +38,7 @@ _KERNELS = ((1, 1), (3, 3), (5, 5), (1, 3), (3, 1), (2, 2))
 
 
 def cases(convolutions: Callable[[str], Iterator[Convolution]]) -> Iterator[Case]:
-    """Yield the cases of one of the functions below, which give the convolutions of a type."""
+    """Yield the cases of one of the functions below, which return the convolutions of a type."""
     for kind in KINDS:
         for each in convolutions(kind):
             if each.fits:
@@ -69,7 +69,7 @@ def conv_2d(kind: str) -> Iterator[Convolution]:
 
 
 def depthwise_conv_2d(kind: str) -> Iterator[Convolution]:
-    """Yield DEPTHWISE_CONV_2Ds: also depth multipliers, and vectors' edges."""
+    """Yield DEPTHWISE_CONV_2Ds: also depth multipliers, and vector edges."""
     for size, kernel, stride, padding in itertools.product(
         ((7, 5, 3), (8, 8, 8), (5, 9, 17), (6, 7, 32), (4, 13, 1), (9, 4, 15)),
         ((3, 3), (5, 5), (1, 1), (3, 1)),
@@ -112,22 +112,22 @@ def transpose_conv(kind: str) -> Iterator[Convolution]:
 
 
 def _edges(base: Convolution) -> Iterator[Convolution]:
-    """Yield the base changed in one thing a case: everything but shape, kernel and stride."""
+    """Yield variants of the base in a single parameter other than shape, kernel and stride."""
     for fused, padding in itertools.product(("RELU", "RELU6", "RELU_N1_TO_1"), _BOTH):
         yield replace(base, fused=fused, padding=padding)
     for batch in (2, 3, 5):
         yield replace(base, batch=batch)
     for multiplier in (2.0**-20, 2.0**-14, 1e-4, 1 / 3, 0.75, 0.999, 1.0, 1.25, 4):
         yield replace(base, multiplier=multiplier)
-    if base.op != "CONV_2D":  # which must have one
+    if base.op != "CONV_2D":  # CONV_2D requires one
         yield replace(base, has_bias=False)
     yield replace(base, batch=2, stride=(2, 2), fused="RELU6")
 
 
 def _zero_points(base: Convolution, kind: str) -> Iterator[Convolution]:
-    """Yield the base with zero points at the ends of the range.
+    """Yield the base with zero points at the limits of the range.
 
-    CONV_2D takes none of int8 weights, and the other two pass over them.
+    CONV_2D rejects them for int8 weights, and the other two ignore them.
     """
     if kind in ("uint8", "int8", "int8-per-channel"):
         low, high = (0, 255) if kind == "uint8" else (-128, 127)
@@ -137,7 +137,7 @@ def _zero_points(base: Convolution, kind: str) -> Iterator[Convolution]:
             yield replace(base, zeros=zeros)
 
 
-# Rows, terms and columns of products with weights that are computed.
+# Rows, terms and columns of products with computed weights.
 _MATRICES: tuple[tuple[tuple[int, ...], int, int], ...] = (
     ((1,), 1, 1),
     ((3,), 11, 9),
@@ -147,7 +147,7 @@ SIDES = ((1, 1), (3, 5), (16, 16), (17, 33), (64, 10), (129, 31), (256, 100), (8
 
 
 def fully_connected_layers() -> Iterator[Case]:
-    """Yield the cases of FULLY_CONNECTED: also batches and kept dimensions."""
+    """Yield the cases of FULLY_CONNECTED: also batches and keep_num_dims."""
     for kind in KINDS:
         for (in_c, out_c), batch in itertools.product(SIDES, ((1,), (3,), (2, 3))):
             yield fully_connected_case(kind, batch, in_c, out_c)
@@ -178,7 +178,7 @@ def fully_connected_layers() -> Iterator[Case]:
 def fully_connected_case(
     kind: str, batch: tuple[int, ...], in_c: int, out_c: int, words: str = "", **options: Any
 ) -> Case:
-    """Return the case of one FULLY_CONNECTED; `words` say what is special."""
+    """Return the case of one FULLY_CONNECTED; `words`: its variant."""
     detail = "-".join(filter(None, [f"in{sizes((*batch, in_c))}", f"out{out_c}", words]))
     make = partial(fully_connected, kind, batch, in_c, out_c, **options)
     return case("fully_connected", kind, detail, make)
@@ -187,7 +187,7 @@ def fully_connected_case(
 # Source: Mesa's src/gallium/targets/teflon/test_teflon.cpp
 _CHANNELS = (1, 32, 120, 128, 160, 256)
 _TEFLON_SIZES = (3, 5, 8, 80, 112)
-# What the reference kernels do in about a second; above that a case is run with --heavy.
+# The reference kernels' throughput per second; larger cases require --heavy.
 _HEAVY = 60_000_000
 
 
@@ -224,7 +224,7 @@ def _teflon(convolution: Convolution, kind: str) -> Iterator[Case]:
 
 
 def _add(side: int, channels: int, fused: str, kind: str) -> Graph:
-    """Return a sum of two convolutions' results, which the hardware adds as one of them."""
+    """Return a sum of two convolutions, which hardware may execute as a single operation."""
     convolution = Convolution(size=(side, side, channels), kernel=(1, 1), out_c=channels)
     if side * side * channels * channels > _HEAVY // 2:
         convolution = replace(convolution, op="DEPTHWISE_CONV_2D")
@@ -235,11 +235,11 @@ def _add(side: int, channels: int, fused: str, kind: str) -> Graph:
     return graph([left, right, node("ADD", inputs, [out], {"fused_activation_function": fused}, 2)])
 
 
-_KEPT = 0.3  # share of sparse weights that are not 0
+_KEPT = 0.3  # fraction of nonzero sparse weights
 
 
 def stored_weights() -> Iterator[Case]:
-    """Yield the cases of weights that are stored as float16, or without their zeros (DENSIFY)."""
+    """Yield the cases of weights stored as float16, or in sparse form (DENSIFY)."""
     for op, side in itertools.product(("CONV_2D", "DEPTHWISE_CONV_2D"), (1, 3)):
         convolution = Convolution(op=op, size=(7, 6, 5), kernel=(side, side))
         detail = f"float16_weights-{op.lower()}-k{side}"
@@ -255,7 +255,7 @@ def stored_weights() -> Iterator[Case]:
 def _with_weights(
     step: Node, op: str, version: int, store: Callable[[Tensor, Array], Tensor]
 ) -> Graph:
-    """Return the graph of a node whose weights `op` makes of what `store` keeps of them."""
+    """Return the graph of a node whose weights `op` decompresses from the output of `store`."""
     source, weights, *rest = step.inputs
     assert weights is not None
     assert weights.data is not None
@@ -265,13 +265,13 @@ def _with_weights(
 
 
 def _half_weights(convolution: Convolution) -> Graph:
-    """Return a float convolution whose weights are kept as float16."""
+    """Return a float convolution with weights stored as float16."""
     step = convolution.node("float32", None)
     return _with_weights(step, "DEQUANTIZE", 3, lambda _, data: constant(data.astype(np.float16)))
 
 
 def _sparse_weights(dense: Callable[[], Graph]) -> Graph:
-    """Return a graph of one node with most weights 0, and those not stored."""
+    """Return a graph of one node with mostly zero weights in sparse form."""
     (step,) = dense().nodes
 
     def sparse(weights: Tensor, data: Array) -> Tensor:

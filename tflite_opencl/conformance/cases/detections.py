@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ops that choose boxes: TFLite_Detection_PostProcess and NON_MAX_SUPPRESSION_V4 and V5."""
+"""Non-maximum suppression: TFLite_Detection_PostProcess and NON_MAX_SUPPRESSION_V4 and V5."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ _SIZES = (
     (200, 7, 10),
     (700, 20, 25),
     (1917, 90, 10),
-)  # boxes, classes, most
+)  # boxes, classes, maximum
 
 
 def cases() -> Iterator[Case]:
-    """Yield the cases of all of them: few boxes and as many as a detector has."""
+    """Yield the cases of all of them: few boxes and as many as in a detector."""
     for kind, (count, classes, most), background in itertools.product(
         ("float32", "uint8"), _SIZES, (False, True)
     ):
@@ -82,7 +82,7 @@ def post_process(
         scores = tensor(scores.shape, dtype, 1 / 256, 0)
         anchors = constant(np.round(values * 200).astype(np.uint8), 1 / 200, 0)
     if not is_regular:
-        # TFLite leaves as they were what it has no box for, so that there are always enough.
+        # TFLite leaves unused rows uninitialised, so there are always enough boxes.
         least, most = -1e30, min(most, count // 8 or 1)
         overlap = overlap if count > 8 * most else 1.0
     options = flexbuffer_of(
@@ -113,7 +113,7 @@ def suppression(
     least: float = 0.1,
     sigma: float | None = None,
 ) -> Graph:
-    """Return a model that chooses boxes, of V5 where there is a sigma."""
+    """Return a non-maximum suppression model, of V5 if there is a sigma."""
     limits: list[Tensor] = [constant(np.float32(value)) for value in (overlap, least)]
     outputs = [tensor((1,), "int32"), tensor((), "int32")]
     version = 4

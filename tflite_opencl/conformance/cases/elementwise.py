@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ops whose outputs each come of one element of each input: functions, conversions, choices."""
+"""Elementwise ops: functions, conversions, selections."""
 
 from __future__ import annotations
 
@@ -52,13 +52,13 @@ _FUNCTIONS = {
     "SIGN": ("float32", "int32"),
     "LOGICAL_NOT": ("bool",),
 }
-# The one output quantisation TFLite takes; by op and type.
+# The output quantisation that TFLite requires; by op and type.
 _FIXED: dict[str, dict[str, tuple[float, int]]] = {
     "LOGISTIC": UNIT,
     "TANH": {"uint8": (1 / 128, 128), "int8": (1 / 128, 0), "int16": (2.0**-15, 0)},
 }
 _POSITIVE = ("SQRT", "RSQRT", "LOG")
-# Of ABS a ratio that floats and doubles round apart; of functions, to the ends of their tables.
+# ABS with a ratio that float and double round differently; functions up to their tables' ends.
 _SCALES_16 = {
     "ABS": ((0.0007, 0.0008), (0.001, 0.001)),
     **dict.fromkeys(_POSITIVE, ((0.01, 0.0005), (1.0, 0.001))),
@@ -75,7 +75,7 @@ _OTHER_VERSIONS = {
 
 
 def functions() -> Iterator[Case]:
-    """Yield the cases of ops on one tensor, and of PRELU: activations, roots, rounding, signs."""
+    """Yield the cases of unary ops and PRELU: activations, roots, rounding, signs."""
     for op, kind in ((op, kind) for op, kinds in _FUNCTIONS.items() for kind in kinds):
         for shape in _SHAPES:
             yield _function(op, kind, shape)
@@ -83,7 +83,7 @@ def functions() -> Iterator[Case]:
             low, high = (0, 255) if kind == "uint8" else (-128, 127)
             all_zeros = ((low, low), (high, high), (3, 3), (low, high))
             for scales, zeros in itertools.product(_SCALES, all_zeros):
-                if op not in _POSITIVE or zeros[0] == low:  # else an input is below 0
+                if op not in _POSITIVE or zeros[0] == low:  # otherwise an input is negative
                     words = "-scales{:g}_{:g}-zeros{}_{}".format(*scales, *zeros)
                     yield _function(op, kind, (256,), words, scales, zeros)
         for scales in _SCALES_16.get(op, ()) if kind == "16x8" else ():
@@ -135,7 +135,7 @@ def _function(
     elif (op == "EXP" and dtype == "float32") or op in ("SIN", "COS"):
         limits = (-20.0, 20.0)
     elif op in ("ABS", "NEG") and dtype == "int32":
-        limits = (1 - 2**31, 2**31 - 1)  # C leaves open what becomes of the least number
+        limits = (1 - 2**31, 2**31 - 1)  # the absolute value of the minimum is undefined in C
     inputs, out = [tensor(shape, dtype, *inside, limits=limits)], tensor((), dtype, *outside)
     options = ({"alpha": 0.2} if op == "LEAKY_RELU" else {}) | options
     version = _OTHER_VERSIONS.get((op, dtype), VERSIONS.get(dtype, 1))
@@ -156,7 +156,7 @@ def _prelu(kind: str, shape: Shape, slopes: Shape) -> Graph:
 
 
 def _halves() -> Graph:
-    """Return ROUND behind DEQUANTIZE: whole numbers and the ties between them."""
+    """Return ROUND after DEQUANTIZE: integers and the ties between them."""
     stored, plain, rounded = tensor((257,), "uint8", 0.5, 128), tensor((257,)), tensor((257,))
     return graph([node("DEQUANTIZE", [stored], [plain]), node("ROUND", [plain], [rounded])])
 
@@ -164,14 +164,14 @@ def _halves() -> Graph:
 _INTEGERS = {"uint8": "uint8", "int8": "int8", "int16": "16x8"}  # type -> column of the matrix
 _CHANGES = ((0.1, 0.07), (0.02, 0.5), (0.5, 0.02), (0.25, 0.25), (1.0, 1 / 3))
 _CASTS = ("float32", "int32", "int64", "uint8", "int8", "int16", "bool")
-_CAST_TO = (*_CASTS, "float16", "uint32", "uint16")  # nothing else computes with these three
+_CAST_TO = (*_CASTS, "float16", "uint32", "uint16")  # no other op supports these three
 
 
 def conversions() -> Iterator[Case]:
-    """Yield the cases of QUANTIZE, DEQUANTIZE and CAST: all types, scales that grow and shrink."""
+    """Yield the cases of QUANTIZE, DEQUANTIZE and CAST: all types, larger and smaller scales."""
     for source, result in itertools.product(_INTEGERS, repeat=2):
         if (source, result) == ("int16", "uint8"):
-            continue  # which TFLite does not have
+            continue  # unsupported by TFLite
         version = 3 if "int16" in (source, result) else 2
         for scales in _CHANGES:
             inside, outside = (
@@ -198,7 +198,7 @@ def conversions() -> Iterator[Case]:
 def _cast(
     source: str, result: str, words: str = "", limits: tuple[float, float] = (0.0, 100.0)
 ) -> Case:
-    # Beyond a type's range C says nothing of what a float becomes. A bool has none: any number is.
+    # Out-of-range float conversions are undefined in C. A bool has no range: any number is valid.
     allowed = limits if source == "float32" and result != "bool" else None
     options = {"in_data_type": source, "out_data_type": result}
     version = 1 if {source, result} <= {"float32", "int32", "int64", "uint8", "bool"} else 4
@@ -218,7 +218,7 @@ _CHOICES: tuple[tuple[Shape, Shape, Shape], ...] = (
 
 
 def choices() -> Iterator[Case]:
-    """Yield the cases of SELECT_V2 and SELECT: a condition that is broadcast, or not."""
+    """Yield the cases of SELECT_V2 and SELECT, with and without broadcast conditions."""
     rows = []
     for op, choices in (("SELECT_V2", _CHOICES), ("SELECT", _CHOICES[:1])):
         for condition, *values in choices:

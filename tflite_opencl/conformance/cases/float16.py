@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The float32 cases of other families on FLOAT16 tensors: activations, weights and biases."""
+"""The float32 cases of other families with FLOAT16 tensors: activations, weights and biases."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ _FAMILIES = (
     reductions.resizes,
     reductions.softmaxes,
 )
-# Their kernels have many variants, which are taken by size.
+# Their kernels have many variants, selected by size.
 _MANY = ("CONV_2D", "DEPTHWISE_CONV_2D", "chain")
-# They have no float tensor in float32 either, or floats of several types.
+# These have no float tensor in float32 either, or floats of several types.
 _WITHOUT = frozenset({"FILL", "FLOOR_DIV", "FLOOR_MOD", "ONE_HOT", "RANGE", "SHAPE"})
 
 
 def cases() -> Iterator[Case]:
-    """Yield every ninth case of an op, its first one included; of convolutions every fifth."""
+    """Yield every ninth case of an op, starting with the first; of convolutions every fifth."""
     seen: Counter[str] = Counter()
     for family in _FAMILIES:
         for each in family():

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""RFFT2D, and the ends of models of sounds that make features of what it gives."""
+"""RFFT2D, and the feature extraction of audio models."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _PARTS = ("COMPLEX_ABS", "REAL", "IMAG")
 
 
 def cases() -> Iterator[Case]:
-    """Yield transforms, their parts, and both together as models of sounds have them."""
+    """Yield transforms, their parts, and both together as in audio models."""
     for shape, lengths in _TRANSFORMS:
         detail = f"in{sizes(shape)}-by{sizes(lengths)}"
         yield case("rfft2d", "float32", detail, _transform, shape, lengths)
@@ -67,13 +67,13 @@ def _part(part: str, shape: Shape) -> Graph:
 
 
 def log_mel(frames: int, length: int, bands: int = 64) -> Graph:
-    """Return a model of frames of sounds -> the logarithms of bands of their frequencies."""
+    """Return a model of audio frames -> log energies of frequency bands."""
     wide = 1 << (length - 1).bit_length()
     return graph(log_mel_nodes(tensor((frames, length)), wide, bands))
 
 
 def log_mel_nodes(source: Tensor, wide: int, bands: int) -> list[Node]:
-    """Return the nodes that make bands of frames; the bands overlap, and are drawn."""
+    """Return the nodes that compute bands of frames; the bands overlap, and are random."""
     frames, length = source.shape
     nodes: list[Node] = []
 

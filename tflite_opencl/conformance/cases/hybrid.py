@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ops with float activations and int8 or int4 weights, for which floats become int8; tables."""
+"""Hybrid ops, whose float activations are quantised to int8 for int8 or int4 weights; tables."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def layers() -> Iterator[Case]:
 
 
 def _in_blocks() -> Iterator[Case]:
-    """Yield products with int4 weights, of which each so many neighbours have one scale."""
+    """Yield products with int4 weights in blocks with one scale each."""
     kind = "hybrid-per-channel"
     for (blocks, block), out_c, batch in itertools.product(
         ((1, 32), (3, 32), (9, 64), (2, 256), (5, 20)), (4, 17, 64), ((1,), (3,), (2, 4))
@@ -66,11 +66,11 @@ def _in_blocks() -> Iterator[Case]:
 
 
 def embeddings() -> Iterator[Case]:
-    """Yield lookups in tables of int8 and fewer bits, by indices of the greatest numbers."""
+    """Yield lookups in tables of int8 and narrower types, by ARG_MAX results."""
     tables = ((5, 8), 3), ((33, 4, 6), 7), ((2, 130), 1), ((2, 132), 1), ((129, 64), 40)
     for kind, stored, (shape, count) in itertools.product(HYBRID, ("int8", *BITS), tables):
         if (stored, shape) == ("int2", (2, 130)):
-            continue  # TFLite begins its second row early
+            continue  # TFLite reads its second row at a wrong offset
         detail = "-".join([f"in{sizes(shape)}-at{count}", *[stored][stored == "int8" :]])
         make = partial(embedding_lookup, kind, shape, count, stored)
         yield case("embedding_lookup", kind, detail, make)
@@ -89,7 +89,7 @@ def _hybrid_convolutions(kind: str) -> Iterator[Convolution]:
     base = Convolution(size=(7, 6, 5))
     for fused, batch in (("RELU", 2), ("RELU6", 3), ("RELU_N1_TO_1", 1)):
         yield replace(base, fused=fused, batch=batch, padding="VALID")
-    for size, batch in (((65, 64, 4), 2), ((31, 33, 17), 1)):  # more than is quantised at once
+    for size, batch in (((65, 64, 4), 2), ((31, 33, 17), 1)):  # more than one quantisation block
         yield replace(base, size=size, batch=batch)
     for dilation in ((2, 2), (1, 3)):
         yield replace(base, size=(9, 11, 4), dilation=dilation, batch=2)
@@ -123,4 +123,4 @@ def _hybrid_transposed() -> Iterator[Convolution]:
     for fused, batch in (("RELU", 2), ("RELU6", 3), ("RELU_N1_TO_1", 1)):
         yield replace(base, fused=fused, batch=batch, padding="VALID")
     yield replace(base, has_bias=False, kernel=(3, 2), stride=(2, 1))
-    yield _transposed(size=(65, 64, 4), out_c=3, stride=(2, 2))  # more than is quantised at once
+    yield _transposed(size=(65, 64, 4), out_c=3, stride=(2, 2))  # more than one quantisation block

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""WHILE and IF: loops of known and of unknown trip count, and branches that are taken or may be."""
+"""WHILE and IF: loops with known and unknown trip count, branches likewise."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tflite_opencl.models.build import (
     usual,
 )
 
-# A round's number and what is carried -> the nodes of a body, and what they make of the latter.
+# The iteration and the carried values -> the nodes of a body, and the new carried values.
 Body = Callable[[Tensor, Sequence[Tensor]], tuple[Sequence[Node], Sequence[Tensor]]]
 _KINDS = ("uint8", "int8", "16x8", "float32", "int32")
 _SHAPE = (2, 3, 5)
@@ -56,7 +56,7 @@ def cases() -> Iterator[Case]:
 
 
 def loop(count: Tensor | int, given: Sequence[Tensor], make: Body, start: int = 0) -> Node:
-    """Return a WHILE that counts from `start` up to `count`, over tensors that are carried.
+    """Return a WHILE that counts from `start` to `count`, with carried tensors.
 
     `count`: a constant, or a computed number, which is carried, too.
     """
@@ -75,12 +75,12 @@ def loop(count: Tensor | int, given: Sequence[Tensor], make: Body, start: int = 
 
 
 def _like(tensors: Sequence[Tensor]) -> list[Tensor]:
-    """Return others of the same types."""
+    """Return new tensors of the same types."""
     return [replace(each, data=None, name="", ranges=None) for each in tensors]
 
 
 def _larger(dtype: str, one: Tensor, other: Tensor) -> Node:
-    """Return the larger of two tensors: of floats it is exact."""
+    """Return the maximum of two tensors, which is exact for floats."""
     return step("MAXIMUM", [one, other], _like([one]), {}, VERSIONS.get(dtype, 1))
 
 
@@ -89,7 +89,7 @@ def _turned(source: Tensor, axis: int = 0) -> Node:
 
 
 def _rounds(dtype: str, rounds: int, is_between: bool = False, is_swapped: bool = False) -> Graph:
-    """Return a loop that turns the larger of two tensors; one of them stays, or they take turns."""
+    """Return a loop that transposes the maximum of two tensors; one is invariant, or they swap."""
     x, y = usual(_SHAPE, dtype), usual(_SHAPE, dtype)
     before = _turned(x, 2)
 
@@ -109,12 +109,12 @@ def _rounds(dtype: str, rounds: int, is_between: bool = False, is_swapped: bool 
 
 
 def _rows(dtype: str, steps: int = 4) -> Graph:
-    """Return a loop that reads a row of a sequence a round, and writes one of another."""
+    """Return a loop that reads and writes one row of a sequence per iteration."""
     rows = usual((steps, 2, 3), dtype)
     like = usual((1, 2, 3), dtype)
     state = replace(like, data=np.zeros((1, 2, 3), dtype))
     made = replace(rows, data=np.zeros(rows.shape, dtype))
-    # TFLite writes no parts of uint8 and int16.
+    # TFLite cannot update slices of uint8 and int16.
     is_written = dtype in ("int8", "int32", "float32")
 
     def body(number: Tensor, own: Sequence[Tensor]) -> tuple[Sequence[Node], Sequence[Tensor]]:
@@ -137,7 +137,7 @@ def _rows(dtype: str, steps: int = 4) -> Graph:
 
 
 def _nested(dtype: str) -> Graph:
-    """Return a loop in a loop, with a branch in it that is always the same."""
+    """Return nested loops with a branch whose condition is constant."""
     x, y = usual(_SHAPE, dtype), usual(_SHAPE, dtype)
 
     def inner(_: Tensor, own: Sequence[Tensor]) -> tuple[Sequence[Node], Sequence[Tensor]]:
@@ -154,7 +154,7 @@ def _nested(dtype: str) -> Graph:
 
 
 def _counted(dtype: str, is_known: bool = True) -> Graph:
-    """Return a loop whose count is a size of its input, or an input of its own."""
+    """Return a loop whose trip count is a dimension of its input, or a separate input."""
     x, y = usual(_SHAPE, dtype), usual(_SHAPE, dtype)
     shape, count = tensor((3,), "int32"), tensor((), "int32", limits=(0, 4))
     slicing = dict.fromkeys(("begin_mask", "end_mask", "ellipsis_mask", "new_axis_mask"), 0)
@@ -176,7 +176,7 @@ def _counted(dtype: str, is_known: bool = True) -> Graph:
 
 
 def choice(condition: Tensor, given: Sequence[Tensor], dtype: str) -> Node:
-    """Return an IF: the larger of two tensors, or the second one turned."""
+    """Return an IF: the maximum of two tensors, or the second one transposed."""
     then, otherwise = _like(given), _like(given)
     larger, turned = _larger(dtype, *then), _turned(otherwise[1])
     called = (
@@ -187,7 +187,7 @@ def choice(condition: Tensor, given: Sequence[Tensor], dtype: str) -> Node:
 
 
 def branches(dtype: str, taken: str) -> Graph:
-    """Return an IF of which a branch is always taken ("then", "else"), between other nodes."""
+    """Return an IF with a constant condition ("then", "else"), between other nodes."""
     x, y = usual(_SHAPE, dtype), usual(_SHAPE, dtype)
     is_open = taken == "either"
     condition = tensor((), "bool") if is_open else constant(np.array(taken == "then"))
@@ -199,7 +199,7 @@ def branches(dtype: str, taken: str) -> Graph:
 
 
 def recurrent(form: str, steps: int, depth: int, width: int) -> Graph:
-    """Return a sequence's LSTM or GRU as Keras 3 makes it, and today's converter writes it."""
+    """Return an LSTM or GRU sequence as built by Keras 3 and today's converter."""
     rng = seeded("loops", form, steps, depth, width)
     gates = {"lstm": 4, "gru": 3}[form]
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The ops that MediaPipe adds to TFLite's, which segmentation models have."""
+"""MediaPipe's custom ops, used in segmentation models."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from tflite_opencl.models.build import (
     tensor,
 )
 
-# The picture, the channels that come of it, the window, the strides.
+# Picture, output channels, window, strides.
 _CONVOLUTIONS: tuple[tuple[Shape, int, Shape, Shape], ...] = (
     ((1, 7, 5, 3), 4, (3, 3), (2, 2)),
     ((1, 8, 8, 16), 2, (2, 2), (2, 2)),
@@ -51,7 +51,7 @@ def cases() -> Iterator[Case]:
         yield case("transpose_conv_bias", "float32", name, transpose_conv_bias, *given, op=op)
 
 
-# The picture, the window, the strides, and the activation.
+# Picture, window, strides, activation.
 _POOLS: tuple[tuple[Shape, tuple[int, int], tuple[int, int], str], ...] = (
     ((1, 8, 6, 3), (2, 2), (2, 2), "NONE"),
     ((2, 5, 7, 16), (2, 2), (2, 2), "RELU"),
@@ -62,7 +62,7 @@ _POOLS: tuple[tuple[Shape, tuple[int, int], tuple[int, int], str], ...] = (
 
 
 def pools() -> Iterator[Case]:
-    """Yield the cases of MaxPoolingWithArgmax2D, of MaxUnpooling2D, and of both."""
+    """Yield the cases of MaxPoolingWithArgmax2D, MaxUnpooling2D, and both together."""
     for (shape, window, strides, activation), padding in itertools.product(
         _POOLS, ("SAME", "VALID")
     ):
@@ -83,7 +83,7 @@ def max_pooling(
     activation: str = "NONE",
     is_undone: bool = False,
 ) -> Graph:
-    """Return the model of a pool, whose places are an output, or tell where values are put back."""
+    """Return the model of a pool, whose indices are an output, or are used for unpooling."""
     options = pooling_options(padding, strides, window, activation)
     outputs = [tensor((1,) * 4), tensor((1,) * 4)]
     pool = shaped(node(MAX_POOLING, [tensor(shape)], outputs, options, is_custom=True))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ops that only move values, of every type."""
+"""Data movement ops, of every type."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ import numpy as np
 from tflite_opencl.conformance.cases._rows import VERSIONS, Inputs, Row, cases_of
 from tflite_opencl.models.build import Case, Shape, numbers, sizes, tensor
 
-_FEW = ("16x8", "bool")  # types that several ops lack
+_FEW = ("16x8", "bool")  # types that several ops do not support
 _KINDS = ("uint8", "int8", "16x8", "float32", "int32", "int64", "bool")
 _Pairs = tuple[tuple[Shape, Shape], ...]
-_Edges = tuple[tuple[int, int], ...]  # elements before and after, an axis
+_Edges = tuple[tuple[int, int], ...]  # elements before and after, per axis
 
 
 def cases() -> Iterator[Case]:
-    """Yield the cases of all ops that move values."""
-    # The order is kept: which cases a sample takes depends on it.
+    """Yield the cases of all data movement ops."""
+    # The order is fixed, because samples depend on it.
     families = _views, _joins, _slices, _pads, _orders, _gathers, _updates, _fills, _blocks
     return cases_of([row for family in families for row in family()], _KINDS)
 
@@ -28,13 +28,13 @@ def cases() -> Iterator[Case]:
 _RESHAPES: _Pairs = (
     ((2, 3, 4), (24,)), ((1, 7, 5, 3), (1, 105)), ((1,), (1, 1, 1)), ((6, 4), (2, 3, -1)),
 )  # fmt: skip
-_SQUEEZES: _Pairs = (  # shape, dimensions to drop; none given: all of 1
+_SQUEEZES: _Pairs = (  # shape, dimensions to drop; (): all of size 1
     ((1, 5, 1, 3), ()), ((1, 5, 1, 3), (0,)), ((2, 1, 3), (-2,)),
 )  # fmt: skip
 
 
 def _views() -> Iterator[Row]:
-    """The same bytes in another shape."""
+    """The same data in another shape."""
     for shape, wanted in _RESHAPES:
         out = np.zeros(shape).reshape(wanted).shape
         detail = f"in{sizes(shape)}-to{sizes(out)}" + "-computed" * (-1 in wanted)
@@ -55,7 +55,7 @@ _CONCATENATIONS: tuple[tuple[tuple[Shape, ...], int], ...] = (  # shapes, axis
     (((1, 6, 6, 16), (1, 6, 6, 16)), 3),
     (((2, 3, 1, 33), (2, 3, 4, 33)), 2),
 )
-_Parts = tuple[tuple[Shape, int, int], ...]  # shape, axis, how many
+_Parts = tuple[tuple[Shape, int, int], ...]  # shape, axis, count
 _STACKS: _Parts = (((5, 3), 0, 2), ((2, 3, 4), -1, 3), ((1, 7, 5, 3), 1, 2))
 _EVEN_SPLITS: _Parts = (
     ((1, 4, 6, 8), 3, 2), ((1, 4, 6, 8), 1, 4), ((6, 5), 0, 3), ((2, 9), -1, 3),
@@ -68,7 +68,7 @@ _SPLITS: tuple[tuple[Shape, int, Shape], ...] = (  # shape, axis, sizes; -1: the
 
 
 def _joins() -> Iterator[Row]:
-    """Tensors are joined, or taken apart."""
+    """Concatenation and splitting."""
     for shapes, axis in _CONCATENATIONS:
         detail = f"in{'_'.join(map(sizes, shapes))}-axis{axis}"
         options = {"axis": axis, "fused_activation_function": "NONE"}
@@ -110,7 +110,7 @@ _STRIDED: tuple[tuple[Shape, Shape, Shape, Shape, Mapping[str, int]], ...] = (
 
 
 def _slices() -> Iterator[Row]:
-    """A box of a tensor."""
+    """Part of a tensor."""
     for shape, begin, size in _SLICES:
         out = tuple(n - b if s < 0 else s for n, b, s in zip(shape, begin, size, strict=True))
         detail = f"in{sizes(shape)}-from{_joined(begin)}-to{sizes(out)}"
@@ -133,13 +133,13 @@ _PADS: tuple[tuple[Shape, _Edges], ...] = (
 
 
 def _pads() -> Iterator[Row]:
-    """A tensor with a border."""
+    """Padding."""
     for shape, edges in _PADS:
         inputs: Inputs = [shape, numbers(edges)]
         detail = f"in{sizes(shape)}-by{_pairs(edges)}"
         yield Row("PAD", detail, inputs, {}, {"int8": 2, "int16": 2}, ("bool",))
         yield Row("PADV2", detail, [*inputs, 7], {}, {"int8": 2}, _FEW)
-        # TFLite repeats no more elements than the axis has.
+        # TFLite mirrors at most as many elements as the axis has.
         if all(max(pair) < n for n, pair in zip(shape, edges, strict=True)):
             for mode in ("REFLECT", "SYMMETRIC"):
                 named = f"{detail}-{mode.lower()}"
@@ -158,7 +158,7 @@ _BROADCASTS: _Pairs = (
 
 
 def _orders() -> Iterator[Row]:
-    """Another order, or the same values again."""
+    """Permutation, or repetition."""
     for shape, order in _TRANSPOSES:
         detail = f"in{sizes(shape)}-order{_joined(order)}"
         yield Row("TRANSPOSE", detail, [shape, numbers(order)], {}, {"int8": 2})
@@ -188,7 +188,7 @@ _POINTS: tuple[tuple[Shape, Any], ...] = (  # shape, indices of its first dimens
 
 
 def _gathers() -> Iterator[Row]:
-    """Values placed by indices."""
+    """Values selected by indices."""
     for shape, axis, places in _GATHERS:
         detail = f"in{sizes(shape)}-axis{axis}-at{sizes(np.shape(places))}"
         options, versions = {"axis": axis, "batch_dims": 0}, {"int8": 2, "bool": 3, "int16": 4}
@@ -214,19 +214,19 @@ def _gathers() -> Iterator[Row]:
         yield Row("ONE_HOT", detail, inputs, {"axis": axis}, without=("16x8",))
 
 
-_UPDATES: tuple[tuple[Shape, Shape, Shape], ...] = (  # operand, update, where
+_UPDATES: tuple[tuple[Shape, Shape, Shape], ...] = (  # operand, update, indices
     ((9,), (3,), (4,)), ((9,), (3,), (8,)), ((5, 7), (2, 3), (-1, 2)), ((5, 7), (5, 7), (0, 3)),
     ((1, 8, 4, 16), (1, 1, 4, 16), (0, 5, 0, 0)),
     ((2, 3, 4, 5, 2), (1, 2, 2, 3, 1), (1, 1, 2, 9, 1)),
 )  # fmt: skip
-_SCATTERED: tuple[tuple[Shape, Any], ...] = (  # the result, where
+_SCATTERED: tuple[tuple[Shape, Any], ...] = (  # the result, indices
     ((8,), [[4], [3], [1], [7]]), ((4, 3), [[1], [3]]), ((5, 4, 3), [[0, 2], [4, 3], [0, 0]]),
     ((4, 3), [[1], [3], [1], [1]]), ((3, 2, 2), [[[0], [2]], [[2], [0]]]),
 )  # fmt: skip
 
 
 def _updates() -> Iterator[Row]:
-    """Elements that go where indices say: beyond the end too, or several to one place."""
+    """Elements scattered by indices: also out of bounds, or repeated."""
     for shape, part, where in _UPDATES:
         detail = f"in{sizes(shape)}-update{sizes(part)}-at{'_'.join(map(str, where))}"
         yield Row("DYNAMIC_UPDATE_SLICE", detail, [shape, part, numbers(where)])
@@ -238,7 +238,7 @@ def _updates() -> Iterator[Row]:
         indices = np.array(places)
         detail = f"to{sizes(shape)}-from{sizes(indices.shape)}"
         updates = (*indices.shape[:-1], *shape[indices.shape[-1] :])
-        # Of bools it is said nowhere what a sum is.
+        # The sum of bools is unspecified.
         yield Row("SCATTER_ND", detail, [numbers(places), updates, numbers(shape)], without=_FEW)
     places = tensor((6, 1), "int32", limits=(0, 4))
     inputs: Inputs = [places, (6, 7), numbers((5, 7))]
@@ -246,7 +246,7 @@ def _updates() -> Iterator[Row]:
 
 
 def _fills() -> Iterator[Row]:
-    """One value everywhere."""
+    """A single value everywhere."""
     for shape in ((1,), (5, 7), (2, 3, 4, 5)):
         yield Row("FILL", f"to{sizes(shape)}", [numbers(shape), ()], without=("uint8",))
         words = f"in{sizes(shape)}"
@@ -267,8 +267,8 @@ _BATCHES: tuple[tuple[Shape, Shape, _Edges], ...] = (
 
 
 def _blocks() -> Iterator[Row]:
-    """Blocks of pixels move to another axis, and back."""
-    # Sizes are made multiples of the block.
+    """Blocks of pixels moved to another axis, and back."""
+    # Sizes are multiples of the block.
     for (n, *size, c), block in (((1, 4, 6, 3), 2), ((2, 6, 3, 5), 3), ((1, 8, 8, 16), 4)):
         h, w = (-(-side // block) for side in size)
         whole: Shape = (n, h * block, w * block, c)

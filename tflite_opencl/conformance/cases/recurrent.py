@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ops that remember: their variable tensors go on from one input set of a case to the next."""
+"""Stateful ops: variable tensors persist from one input set of a case to the next."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _SVDFS = ((1, 7, 5, 1, 3), (1, 4, 32, 2, 37), (3, 33, 17, 4, 10), (2, 1, 1, 1, 1
 _FORMS = ("plain", "cifg", "peephole", "projection", "cifg-peephole-projection")
 _NORMALISED = ("norm", "cifg-norm-projection", "norm-peephole")
 _KINDS = ("int8", "hybrid", "float32")
-_POWER = -11  # of two: the scale of an integer LSTM's cells
+_POWER = -11  # of two: the scale of an integer LSTM's cell state
 
 
 def svdfs() -> Iterator[Case]:
@@ -81,7 +81,7 @@ def svdf(
             features, times = (normal(rng, (filters, count)) for count in (depth, memory))
         bias = normal(rng, (units,))
         state = tensor(remembered, name="state", is_variable=True)
-    # TFLite's kernel of integers wants RELU, and does not compute it.
+    # TFLite's integer kernel requires RELU, but does not apply it.
     options = {
         "rank": rank,
         "fused_activation_function": "RELU" if kind == "int8" or rank > 2 else "NONE",
@@ -122,7 +122,7 @@ def lstm(
     """
     rows, steps, depth, cells = shape
     rng, is_whole = seeded("lstm", kind, shape, form), kind == "int8"
-    first = 1 if "cifg" in form else 0  # without a gate for the input
+    first = 1 if "cifg" in form else 0  # without an input gate
     is_peephole, is_projected = "peephole" in form, "projection" in form
     width = cells // 2 + 1 if is_projected and not is_peephole else cells
     whole: Shape = (rows,) if op == "LSTM" else (rows, steps)
@@ -137,7 +137,7 @@ def lstm(
 
     own: tuple[float, int] | tuple[()] = (0.007, 5) if is_whole else ()
     dtype = "int8" if is_whole else "float32"
-    # Floats beyond these only saturate gates, and make bounds wide that are to be narrow.
+    # Larger floats only saturate gates, and widen the error bounds.
     limits = None if is_whole else (-2.0, 2.0)
     source = tensor((*whole, depth), dtype, *((0.03, -4) if is_whole else ()), limits=limits)
     hidden = tensor((rows, width), dtype, *own, name="hidden", is_variable=True)
@@ -160,7 +160,7 @@ def lstm(
     options = {
         "fused_activation_function": "TANH",
         "cell_clip": 0.7 if rows > 1 else 0.0,
-        # From -0.5 to 0.5 a row with a zero point has its ends in the middle between two of int8.
+        # With a range of -0.5 to 0.5 and a zero point, the limits are midway between int8 values.
         "proj_clip": 0.5 if rows > 1 and "asymmetric" not in form else 0.0,
         "asymmetric_quantize_inputs": "asymmetric" in form,
         **({"kernel_type": "FULL"} if op == "LSTM" else {"time_major": is_time_major}),
@@ -176,7 +176,7 @@ def both_lstms() -> Iterator[Case]:
         detail = f"rows{shape[0]}-steps{shape[1]}-in{shape[2]}-cells{shape[3]}-{form}"
         op = "bidirectional_sequence_lstm"
         yield case(op, kind, detail, both_lstm, kind, shape, form)
-        # TFLite's kernel merges the outputs of several rows wrongly unless steps come first.
+        # TFLite's kernel merges the outputs of several rows incorrectly unless time-major.
         if shape[0] == 1:
             yield case(op, kind, f"{detail}-merged", both_lstm, kind, shape, form, True)
         else:
@@ -195,7 +195,7 @@ def both_lstm(
     is_merged: bool = False,
     is_time_major: bool = False,
 ) -> Graph:
-    """Return the graph of one LSTM in both directions, which have as many cells."""
+    """Return the graph of a bidirectional LSTM, with the same number of cells in each direction."""
     one, other = (
         lstm(kind, shape, f"{form}{name}", is_time_major).nodes[0] for name in ("", "-backward")
     )
@@ -215,7 +215,7 @@ def both_lstm(
 
 
 def _named(states: list[Tensor | None]) -> list[Tensor]:
-    """Return states with names that differ."""
+    """Return states with distinct names."""
     return [replace(each, name=f"state {at}") for at, each in enumerate(states) if each]
 
 
@@ -227,7 +227,7 @@ def basic_lstms() -> Iterator[Case]:
 
 
 def basic_lstm(shape: tuple[int, int, int]) -> Graph:
-    """Return the graph of one LSTM of five inputs.
+    """Return the graph of one LSTM with five inputs.
 
     Shapes:
         shape: rows, depth, cells

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ops whose outputs each come of many inputs: of axes, of rows, of matrices, of windows."""
+"""Ops that reduce axes, rows, matrices, or windows."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _REDUCED: tuple[tuple[Shape, Shape], ...] = (  # shape, axes
     ((2, 3, 4, 5), (0, 2)), ((2, 3, 4, 19), (0, -1)), ((3, 4, 5, 3), (3, 1, 0, 2)),
     ((1, 9, 11, 16), (2, 1)), ((1, 1, 1, 8), (1, 2)), ((3, 2, 9), (1,)),
 )  # fmt: skip
-# Rows whose last element is the first of a round: kernels search eight elements a round.
+# Rows whose last element starts a new block: kernels search eight elements at a time.
 _ROWS: tuple[tuple[Shape, Shape], ...] = (((23, 9), (1,)), ((23, 17), (-1,)))
 _REDUCTIONS = {
     "MEAN": ("uint8", "int8", "16x8", "float32", "int64"),
@@ -48,18 +48,18 @@ _REDUCTIONS = {
 
 
 def reductions() -> Iterator[Case]:
-    """Yield the cases of MEAN, SUM, REDUCE_*, ARG_MAX and ARG_MIN: every way the axes can lie."""
+    """Yield the cases of MEAN, SUM, REDUCE_*, ARG_MAX and ARG_MIN: all combinations of axes."""
     for op, kind in ((op, kind) for op, kinds in _REDUCTIONS.items() for kind in kinds):
         if op.startswith("ARG"):
             for (shape, axes), index in itertools.product((*_REDUCED, *_ROWS), ("int32", "int64")):
                 yield _arg(op, kind, shape, axes[0], index)
             continue
         for (shape, axes), keep in itertools.product(_REDUCED, (False, True)):
-            # Products of so many are 0.
+            # Products of that many are 0.
             if (op, kind, shape) != ("REDUCE_PROD", "int32", (1, 7, 7, 32)):
                 yield _reduced(op, kind, shape, axes, keep)
     for op, kind in itertools.product(("MEAN", "SUM"), ("uint8", "int8", "16x8")):
-        # Results in the middle of the range, which roundings of several kinds tell apart.
+        # Results in the middle of the range, where different rounding modes are visible.
         scales = (0.05, 0.37 if op == "SUM" else 0.07)
         yield _reduced(op, kind, (8, 7, 7, 32), (1, 2), False, scales)
 
@@ -102,13 +102,13 @@ _OUT = {
 
 
 def softmaxes() -> Iterator[Case]:
-    """Yield the cases of SOFTMAX, LOG_SOFTMAX and L2_NORMALIZATION: rows of every length."""
+    """Yield the cases of SOFTMAX, LOG_SOFTMAX and L2_NORMALIZATION: rows of all lengths."""
     for kind, shape, beta in itertools.product(
         ("uint8", "int8", "16x8", "float32"), _LINES, (1.0, 0.3)
     ):
         if kind in ("16x8", "float32"):
             yield _of_rows("SOFTMAX", kind, shape, None, beta)
-        elif shape[-1] <= 511:  # more equal values would add up to 512, and the reference aborts
+        elif shape[-1] <= 511:  # more equal values would sum to 512, and the reference aborts
             yield from (_of_rows("SOFTMAX", kind, shape, scale, beta) for scale in (0.1, 0.01))
     for op, kind, shape in itertools.product(
         ("LOG_SOFTMAX", "L2_NORMALIZATION"), ("uint8", "int8", "float32"), _LINES
@@ -139,7 +139,7 @@ _MATRICES: tuple[tuple[Shape, Shape], ...] = (
 
 
 def products() -> Iterator[Case]:
-    """Yield the cases of BATCH_MATMUL, adjoints and batches that are broadcast, and of CUMSUM."""
+    """Yield the cases of BATCH_MATMUL, with adjoints and broadcast batches, and of CUMSUM."""
     both = (False, True)
     for kind, (a, b), left, right in itertools.product(
         ("int8", "16x8", "float32"), _MATRICES, both, both
@@ -170,7 +170,7 @@ def _product(kind: str, a: Shape, b: Shape, left: bool, right: bool) -> Case:
     return case("batch_matmul", kind, detail, one, "BATCH_MATMUL", inputs, *rest)
 
 
-# Left ones, and the batches of right ones, which are broadcast.
+# Left operands, and the batches of right ones, which are broadcast.
 _HYBRID_MATRICES: tuple[tuple[Shape, Shape, int], ...] = (
     ((5, 37), (), 19), ((2, 3, 64), (), 16), ((1, 1, 130), (1,), 33), ((2, 4, 20), (2,), 7),
     ((4, 20), (3,), 5), ((2, 1, 3, 16), (4,), 9),
@@ -178,7 +178,7 @@ _HYBRID_MATRICES: tuple[tuple[Shape, Shape, int], ...] = (
 
 
 def hybrid_products() -> Iterator[Case]:
-    """Yield the cases of BATCH_MATMUL with float rows and int8 matrices, which may be computed."""
+    """Yield the cases of BATCH_MATMUL of float rows and int8 matrices, which may be computed."""
     both = (False, True)
     for (a, batch, columns), right, form in itertools.product(
         _HYBRID_MATRICES, both, ("constant", "computed", "asymmetric")
@@ -264,7 +264,7 @@ def ranks() -> Iterator[Case]:
 
 
 def _ranked(kind: str, shape: Shape, count: int) -> Graph:
-    # Few different integers, so that many are equal: the first of them comes first.
+    # Few different integers, so that many are equal: the lower index comes first.
     limits = (-50.0, 50.0) if kind == "int32" else None
     source = usual(shape, kind, limits=limits)
     outputs = [usual((1,), kind), tensor((1,), "int32")]

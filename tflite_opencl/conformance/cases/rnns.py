@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""RNN and the sequences of it: their state goes on from one input set of a case to the next."""
+"""RNN and its sequences: state persists from one input set of a case to the next."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _FUNCTIONS = ("NONE", "RELU6", "TANH")
 
 
 def rnns() -> Iterator[Case]:
-    """Yield the cases of RNN and of sequences of it, in one direction and in both."""
+    """Yield the cases of RNN and its sequences, unidirectional and bidirectional."""
     for kind, shape, function in itertools.product(("hybrid", "float32"), SIZES, _FUNCTIONS):
         detail = f"rows{shape[0]}-steps{shape[1]}-in{shape[2]}-units{shape[3]}-{function.lower()}"
         for form in ("", "-asymmetric")[: 2 if kind == "hybrid" else 1]:
@@ -31,11 +31,11 @@ def rnns() -> Iterator[Case]:
             own = (kind, shape, function, _RNNS[-1], f"{form}-auxiliary")
             yield case(_RNNS[-1].lower(), kind, f"{detail}{form}-auxiliary", rnn, *own)
         if kind == "float32":
-            # With int8 weights TFLite takes other scales of the auxiliary input.
+            # With int8 weights TFLite uses other scales for the auxiliary input.
             own = (kind, shape, function, _RNNS[-1], "-linked")
             yield case(_RNNS[-1].lower(), kind, f"{detail}-linked", rnn, *own)
         if shape[0] > 1:
-            # TFLite's kernel of both directions is wrong where steps come first.
+            # TFLite's bidirectional kernel is wrong if time-major.
             for op in _RNNS[1 : 2 if kind == "hybrid" else 3]:
                 own = (kind, shape, function, op, "-time_major")
                 yield case(op.lower(), kind, f"{detail}-time_major", rnn, *own)
@@ -63,7 +63,7 @@ def rnn(
         state = tensor((rows, count), name=f"state {at}", is_variable=True)
         bias = normal(rng, (count,))
         if function == "RELU6" and bias.data is not None:
-            bias = replace(bias, data=np.abs(bias.data))  # else a unit alone may give zeros alone
+            bias = replace(bias, data=np.abs(bias.data))  # otherwise a unit may only output zeros
         inputs += [*weights, bias, state]
         outputs.append(tensor((*whole, count)))
     options: dict[str, object] = {"fused_activation_function": function}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Moves of StableHLO that TFLite runs as they are, of every type."""
+"""StableHLO's data movement ops, which TFLite runs unconverted, of every type."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def cases() -> Iterator[Case]:
             yield case("stablehlo_gather", kind, detail, _computed, dtype_of(kind), index)
 
 
-_PADS: tuple[tuple[Shape, Shape, Shape, Shape], ...] = (  # shape; before, behind and between
+_PADS: tuple[tuple[Shape, Shape, Shape, Shape], ...] = (  # shape; low, high and interior padding
     ((1, 5, 4, 3), (0, 1, 1, 0), (0, 1, 1, 0), (0, 0, 0, 0)),
     ((1, 5, 4, 3), (0, 0, 0, 0), (0, 1, 0, 0), (0, 1, 1, 0)),
     ((5, 7), (-1, 2), (-2, 0), (0, 2)),
@@ -50,7 +50,7 @@ _PADS: tuple[tuple[Shape, Shape, Shape, Shape], ...] = (  # shape; before, behin
 
 
 def _pads() -> Iterator[Row]:
-    """A border, something between the elements, elements cut off."""
+    """Edge and interior padding, also negative."""
     for shape, *paddings in _PADS:
         names = ("edge_padding_low", "edge_padding_high", "interior_padding")
         words = "-".join("_".join(map(str, each)) for each in paddings)
@@ -58,8 +58,8 @@ def _pads() -> Iterator[Row]:
         yield Row("STABLEHLO_PAD", f"in{sizes(shape)}-{words}", [shape, 1], options)
 
 
-# Shape, size of a slice, indices, their dimensions, which of the slice are dropped, where those of
-# the slice are in the result, and where an index is in the indices. Some are beyond the end.
+# Shape, slice sizes, indices, their dimensions, collapsed slice dimensions, offset dimensions of
+# the result, and the index vector's dimension. Some indices are out of bounds.
 _GATHERS: dict[str, tuple[Shape, Shape, Any, Shape, Shape, Shape, int]] = {
     "rows": ((7, 16), (1, 16), [[6], [0], [3], [9], [-1]], (0,), (0,), (1,), 1),
     "windows": ((7, 5, 3), (2, 5, 3), [[6], [0], [3]], (0,), (), (1, 2, 3), 1),
@@ -98,7 +98,7 @@ def _computed(dtype: str, index: str) -> Graph:
     return _gather(dtype, (8, 6, 4), (2, 1, 4), places, (0, 1), (1,), (2, 3), 2)
 
 
-# Shape; window, strides, distance of elements, the window's dilation, what is before and behind.
+# Shape; window, strides, base dilation, window dilation, padding before and after.
 _WINDOWS: tuple[tuple[Shape, Shape, Shape, Shape, Shape, Shape], ...] = (
     ((1, 5, 6, 2), (1, 2, 2, 1), (1, 2, 2, 1), (1,) * 4, (1,) * 4, (0,) * 8),
     ((1, 5, 6, 3), (1, 3, 3, 1), (1, 1, 2, 1), (1,) * 4, (1,) * 4, (0, 0, 1, 1, 1, 1, 0, 0)),
@@ -119,7 +119,7 @@ def windows() -> Iterator[Case]:
         ("float32", "int32", "int8", "uint8", "16x8", "bool"), _REDUCED.items()
     ):
         if kind == "bool" and words in ("sum", "product"):
-            continue  # numbers that are no truth values
+            continue  # numbers that are no valid bools
         for given in _WINDOWS:
             detail = "-".join([words, f"in{sizes(given[0])}", f"window{sizes(given[1])}"])
             own = dtype_of(kind), body, initial, *given
@@ -146,7 +146,7 @@ def reduced_windows(
     dilations: Shape,
     padding: Shape,
 ) -> Node:
-    """Return a STABLEHLO_REDUCE_WINDOW whose windows a body of one op reduces."""
+    """Return a STABLEHLO_REDUCE_WINDOW with a body of one op."""
     pair = [tensor((), source.dtype), tensor((), source.dtype)]
     options = {
         "window_dimensions": window,
@@ -162,14 +162,14 @@ def reduced_windows(
 
 
 def _older(function: str, initial: float) -> Graph:
-    """Return the model of a REDUCE_WINDOW, whose windows are constants."""
+    """Return the model of a REDUCE_WINDOW with constant windows."""
     windows = [numbers(each, "int64") for each in ((2, 3), (2, 1), (1, 2))]
     inputs = [tensor((7, 9)), constant(np.float32(initial)), *windows]
     return one("REDUCE_WINDOW", inputs, tensor(()), {"reduce_function": function})
 
 
-# Operand, updates, indices, and the options: the updates' dimensions of a window, those of the
-# operand that it lacks, where an index's coordinates go, and where these are in the indices.
+# Operand, updates, indices, and options: update window dimensions, inserted window
+# dimensions, mapping of index coordinates, and the index vector's dimension.
 _SCATTERS: dict[str, tuple[Shape, Shape, Any, Shape, Shape, Shape, int]] = {
     "rows": ((7, 16), (4, 16), [[6], [0], [3], [0]], (1,), (0,), (0,), 1),
     "elements": ((5, 4), (3,), [[0, 3], [4, 1], [0, 3]], (), (0, 1), (0, 1), 1),
@@ -199,7 +199,7 @@ def _scattered(
 def scattered(
     inputs: Sequence[Tensor], body: str, window: Shape, inserted: Shape, mapped: Shape, vectors: int
 ) -> Node:
-    """Return a STABLEHLO_SCATTER whose elements a body of one op combines, or "": of none."""
+    """Return a STABLEHLO_SCATTER with a body of one op, or "": none."""
     dtype = inputs[0].dtype
     pair = [tensor((), dtype), tensor((), dtype)]
     options = {

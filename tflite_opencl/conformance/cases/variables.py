@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Resource variables, which go on from one input set of a case to the next, and what resets do."""
+"""Resource variables, which persist from one input set of a case to the next, and resets."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _SHAPES: tuple[Shape, ...] = ((), (7,), (2, 3, 5))
 
 
 class _Model:
-    """Nodes in the making, of one type and shape; CALL_ONCE begins what they name."""
+    """A graph under construction, of one type and shape; CALL_ONCE initialises its variables."""
 
     def __init__(self, kind: str, shape: Shape) -> None:
         self._dtype, self._shape = dtype_of(kind), shape
@@ -42,7 +42,7 @@ class _Model:
         self.x = self._value()
 
     def variable(self, name: str, container: str = "") -> Tensor:
-        """Return a new handle of a variable."""
+        """Return a handle of a new variable."""
         made, handle = _handle(name, container)
         self._nodes.append(made)
         whole = f"{container}/{name}"
@@ -52,16 +52,16 @@ class _Model:
         return handle
 
     def read(self, handle: Tensor) -> Tensor:
-        """Return the variable as it is now."""
+        """Return the variable's current value."""
         self._nodes.append(node("READ_VARIABLE", [handle], [self._value()]))
         return self._nodes[-1].outputs[0]
 
     def assign(self, handle: Tensor, value: Tensor) -> None:
-        """Give the variable a value."""
+        """Assign a value to the variable."""
         self._nodes.append(node("ASSIGN_VARIABLE", [handle, value], []))
 
     def joined(self, left: Tensor, right: Tensor) -> Tensor:
-        """Return what depends on both, and is exact: floats are not summed."""
+        """Return a value that depends on both, and is exact: floats are not summed."""
         op, options, version = "MAXIMUM", {}, VERSIONS.get(self._dtype, 1)
         if self._dtype == "bool":
             op = "LOGICAL_OR"
@@ -71,20 +71,20 @@ class _Model:
         return self._nodes[-1].outputs[0]
 
     def graph(self, *outputs: Tensor) -> Graph:
-        """Return the graph, whose variables begin with constants."""
+        """Return the graph, with variables initialised to constants."""
         body = _beginning(self._begun)
         once = node("CALL_ONCE", [], [], {"init_subgraph_index": 1})
         nodes = [dataclasses.replace(once, body=body), *self._nodes]
         return graph(nodes, [self.x], outputs)
 
     def _value(self) -> Tensor:
-        # One quantisation for all: a variable has none, and moves values as they are.
+        # A single quantisation: variables have none, and store values unchanged.
         limits = (-1000, 1000) if self._dtype in ("int32", "int64") else None
         return usual(self._shape, self._dtype, limits=limits)
 
 
 def _before(made: _Model) -> list[Tensor]:
-    """What the run before assigned."""
+    """The value assigned in the previous run."""
     held = made.variable("held")
     was = made.read(held)
     made.assign(held, made.x)
@@ -92,7 +92,7 @@ def _before(made: _Model) -> list[Tensor]:
 
 
 def _after(made: _Model) -> list[Tensor]:
-    """What this run has assigned, beside what it was: one is the other's next value."""
+    """The value assigned in this run, and the old one, which determine each other's next value."""
     held = made.variable("held")
     was = made.read(held)
     made.assign(held, made.joined(was, made.x))
@@ -100,12 +100,12 @@ def _after(made: _Model) -> list[Tensor]:
 
 
 def _alone(made: _Model) -> list[Tensor]:
-    """What nobody assigns."""
+    """A variable that is never assigned."""
     return [made.joined(made.read(made.variable("held")), made.x)]
 
 
 def _unseen(made: _Model) -> list[Tensor]:
-    """What the next run alone shows."""
+    """A value that only the next run reads."""
     held = made.variable("held")
     was = made.read(held)
     made.assign(held, made.joined(was, made.x))
@@ -113,7 +113,7 @@ def _unseen(made: _Model) -> list[Tensor]:
 
 
 def _again(made: _Model) -> list[Tensor]:
-    """What was assigned twice in a run: the second counts."""
+    """Two assignments in a run: the second counts."""
     held = made.variable("held")
     was = made.read(held)
     made.assign(held, made.x)
@@ -122,7 +122,7 @@ def _again(made: _Model) -> list[Tensor]:
 
 
 def _exchanged(made: _Model) -> list[Tensor]:
-    """Two variables that change places, and one of them grows."""
+    """Two variables that swap, one of which grows."""
     one, other = made.variable("one"), made.variable("other")
     first, second = made.read(one), made.read(other)
     made.assign(other, first)
@@ -131,7 +131,7 @@ def _exchanged(made: _Model) -> list[Tensor]:
 
 
 def _begun_alike(made: _Model) -> list[Tensor]:
-    """Three variables, which one graph begins; of one the value stays."""
+    """Three variables initialised by one graph, one of them constant."""
     held = [made.variable(name) for name in ("a", "b", "c")]
     was = [made.read(each) for each in held]
     made.assign(held[0], made.joined(was[1], made.x))
@@ -148,7 +148,7 @@ def _two_handles(made: _Model) -> list[Tensor]:
 
 
 def _containers(made: _Model) -> list[Tensor]:
-    """Two variables of one name, in two containers."""
+    """Two variables with the same name, in two containers."""
     one, other = made.variable("held", "first"), made.variable("held", "second")
     was, seen = made.read(one), made.read(other)
     made.assign(other, made.joined(was, made.x))
@@ -172,7 +172,7 @@ def cases() -> Iterator[Case]:
 
 
 def behaviours() -> Iterator[Case]:
-    """Yield the cases of what resets and resizes do, of variables of both kinds."""
+    """Yield the cases of resets and resizes, with variables of both kinds."""
     for name, kinds in (("variables", _KINDS), ("svdf", ("int8", "hybrid", "float32"))):
         for kind in kinds:
             yield _state(kind, name)
@@ -195,7 +195,7 @@ def _graph(make: Callable[[_Model], list[Tensor]], kind: str, shape: Shape) -> G
 
 
 def _beside(of: Graph) -> Graph:
-    """Return the graph with a node beside it, whose input may have any number of rows."""
+    """Return the graph with an independent node, whose input may be resized."""
     source = tensor((2, 3), name="beside")
     alone = node("ABS", [source], [tensor((2, 3))])
     return graph([*of.nodes, alone], [*of.inputs, source], [*of.outputs, *alone.outputs])
@@ -207,7 +207,7 @@ def _handle(name: str, container: str = "") -> tuple[Node, Tensor]:
 
 
 def _beginning(values: Mapping[str, Array]) -> Graph:
-    """Return the graph that begins variables, named CONTAINER/NAME, with these."""
+    """Return the graph that initialises variables, named CONTAINER/NAME, to these values."""
     nodes = []
     for whole, array in values.items():
         container, _, name = whole.partition("/")

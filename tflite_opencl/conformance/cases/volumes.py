@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Volumes: CONV_3D and CONV_3D_TRANSPOSE, which TFLite has of floats, and pools."""
+"""3D ops: CONV_3D and CONV_3D_TRANSPOSE, which TFLite supports for floats, and pooling."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def cases() -> Iterator[Case]:
 
 
 def _fits(op: str, size: Shape, kernel: _Three, stride: _Three, padding: str) -> bool:
-    """Whether there is an output, and TFLite takes it back to the input's size."""
+    """Whether the output is not empty, and TFLite restores the input's size from it."""
     if op == "CONV_3D":
         return padding == "SAME" or all(n >= k for n, k in zip(size, kernel, strict=True))
     return padding == "VALID" or all(k >= s for k, s in zip(kernel, stride, strict=True))
@@ -115,7 +115,7 @@ def _graph(
     return one(op, inputs, tensor(()), options)
 
 
-# The volume, the window, the strides.
+# Volume, window, strides.
 _POOLS: tuple[tuple[Shape, _Three, _Three], ...] = (
     ((1, 4, 6, 8, 3), (2, 2, 2), (2, 2, 2)),
     ((2, 3, 5, 4, 16), (1, 3, 2), (1, 2, 1)),

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is asked of a delegate for one model: its values, and how it behaves; -> a Result.
+"""The checks of a delegate on one model: its values, and its behaviour; -> a Result.
 
-Runs inside a worker process: whatever a driver does here costs one case.
+Runs inside a worker process: a driver crash costs a single case.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ _CHECKS: dict[str, Callable[[Job, Oracle], Result]] = {
     "reopen_100": behaviour.reopen_100,
     "state": state,
 }
-# Of what keeps nothing from run to run.
+# Of models without state.
 BEHAVIOURS = tuple(name for name in _CHECKS if name not in ("values", "state"))
-_WORSE = (PASS, SKIP, NOT_DELEGATED, FAIL)  # the last is the worst
-# They look for a difference from run to run: such a failure is not tried again.
+_WORSE = (PASS, SKIP, NOT_DELEGATED, FAIL)  # in ascending order of severity
+# They look for differences between runs: such failures are not retried.
 NOT_REPEATED = frozenset({"twice", "reopen_100"})
-# They are about what an opening leaves behind, a context included.
+# They check for leaks of an instance, including its context.
 _REOPENING = frozenset({"reopen", "reopen_100"})
 
 
 def run_check(check: str, job: Job) -> Result:
-    """Return what came of a case; only what ends the process escapes."""
+    """Return the result of a case; only a crash escapes."""
     try:
         known = oracle(job.subject.runtime, job.graph, job.model, job.sets)
     except NoOracle as error:
@@ -76,8 +76,8 @@ def _run(check: str, job: Job, known: Oracle) -> Result:
 def _run_each(job: Job, check: Callable[[Job], Result], tell: Callable[[str], None]) -> Result:
     """Run a check for each alternative; return the worst result, which names its alternative.
 
-    The first run takes each node's first alternative, as a run without measuring does. Each other
-    name then gets a run, in which all nodes take it that have it. `tell` hears what runs next.
+    The first run uses each node's first alternative, like a run without tuning. Each other name
+    then gets a run, in which all nodes that have it use it. `tell` is called with the next one.
     """
 
     def run(wanted: str | None) -> tuple[Result, list[NodeAlternatives]]:
@@ -98,14 +98,14 @@ def _run_each(job: Job, check: Callable[[Job], Result], tell: Callable[[str], No
     for name in others:
         tell(name)
         result, rows = run(name)
-        # One that does not build here is not run, and is no fault: the delegate leaves it out.
+        # An alternative that does not build is skipped, not failed: the delegate excludes it.
         if any(row.taken == name for row in rows) or (result.result == FAIL and not rows):
             results[name] = result
     return _worst(results)
 
 
 def _taken(rows: list[NodeAlternatives]) -> str:
-    """Return the names that were taken where there was a choice."""
+    """Return the names of the selected alternatives of nodes with several."""
     return ", ".join(dict.fromkeys(row.taken for row in rows if len(row.names) > 1))
 
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs again, side by side, reopened, moved and resized: answers stay, and nothing leaks.
+"""Behaviour checks: repeated and concurrent runs, reopening, reallocation and resizing are stable.
 
-And nothing is written but the outputs.
+Also memory leaks, and writes outside of the outputs.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ from tflite_opencl.timing import drm
 
 _RUNS = 8
 _OPENINGS, _SETTLED = 100, 40
-# The C library and a driver's caches may keep so much of an opening, on average.
+# Average growth per instance that the C library and a driver's caches may cause.
 _LEAK_BYTES = 32 * 1024
 _ALIGNMENT = 64  # kDefaultTensorAlignment, tflite/util.h
 
 
 def twice(job: Job, known: Oracle) -> Result:
-    """Run the same inputs again and again: all results are the first, bit for bit."""
+    """Repeated runs on the same inputs are bit-identical."""
     opened, taken = open_job(job, known)
     first = invoke_of(opened, job.sets[0])
     for run in range(2, _RUNS + 1):
@@ -51,7 +51,7 @@ def twice(job: Job, known: Oracle) -> Result:
 
 
 def inputs_unchanged(job: Job, known: Oracle) -> Result:
-    """After a run the inputs hold what was put there."""
+    """A run does not modify its inputs."""
     opened, taken = open_job(job, known)
     made = opened.interpreter
     for number, inputs in enumerate(job.sets):
@@ -64,7 +64,7 @@ def inputs_unchanged(job: Job, known: Oracle) -> Result:
 
 
 def two_interpreters(job: Job, known: Oracle) -> Result:
-    """Two interpreters, in turns and at the same time."""
+    """Two interpreters, alternating and concurrent."""
     (first, taken), (second, _) = open_job(job, known), open_job(job, known)
     for number in (0, 1, 2):
         one = invoke_of(first, job.sets[number])
@@ -89,7 +89,7 @@ def two_interpreters(job: Job, known: Oracle) -> Result:
 
 
 def reallocate(job: Job, known: Oracle) -> Result:
-    """TFLite's tensors may move: allocate again, grow and shrink, and run as before."""
+    """TFLite's tensors may move: reallocate, grow and shrink, then run as before."""
     opened, taken = open_job(job, known)
     made = opened.interpreter
     expect(job, known, 0, invoke_of(opened, job.sets[0]), "the first run")
@@ -106,7 +106,7 @@ def reallocate(job: Job, known: Oracle) -> Result:
 
 
 def resize(job: Job, known: Oracle) -> Result:
-    """A batch of three gives what its pictures give one by one."""
+    """A batch of three gives the same results as its pictures one by one."""
     shapes = _shapes(job.graph, 3)
     if why := why_not_resized(job, known, shapes):
         return Result(SKIP, f"TFLite itself does not resize it: {why}")
@@ -115,7 +115,7 @@ def resize(job: Job, known: Oracle) -> Result:
     expect(job, known, 0, invoke_of(opened, job.sets[0]), "before")
     resize_to(opened.interpreter, shapes)
     for number, inputs in enumerate(job.sets):
-        # Several pictures, each other than the first.
+        # Several different pictures.
         pictures = [[np.roll(values, number + i) for i in range(3)] for values in inputs]
         each = [invoke_of(single, list(parts)) for parts in zip(*pictures, strict=True)]
         got = invoke_of(opened, [np.concatenate(parts) for parts in pictures])
@@ -130,7 +130,7 @@ def resize(job: Job, known: Oracle) -> Result:
 
 
 def why_not_resized(job: Job, known: Oracle, shapes: Sequence[tuple[int, list[int]]]) -> str:
-    """Return why TFLite itself does not resize the inputs so; "": it does."""
+    """Return why TFLite itself cannot resize the inputs; "": it can."""
     model = model_in_builtins(job.graph, job.model)
     made = allocated(job.subject.runtime, model, known.cpu_kernels)
     try:
@@ -145,9 +145,9 @@ def _shapes(graph: Graph, batch: int) -> list[tuple[int, list[int]]]:
 
 
 def resize_to(made: Any, shapes: Sequence[tuple[int, list[int]]]) -> None:
-    """Give inputs these shapes, by their places.
+    """Resize inputs, by position.
 
-    Raises: RuntimeError, ValueError: TFLite refuses.
+    Raises: RuntimeError, ValueError: TFLite rejects it.
     """
     details = made.get_input_details()
     for position, shape in shapes:
@@ -156,7 +156,7 @@ def resize_to(made: Any, shapes: Sequence[tuple[int, list[int]]]) -> None:
 
 
 def reopen(job: Job, known: Oracle) -> Result:
-    """Closed and opened again, the answer is the same."""
+    """Closing and reopening does not change results."""
     for number in (0, 1, 2, 0):
         opened, taken = open_job(job, known)
         expect(job, known, number, invoke_of(opened, job.sets[number]), "after reopening")
@@ -166,7 +166,7 @@ def reopen(job: Job, known: Oracle) -> Result:
 
 
 def reopen_100(job: Job, known: Oracle) -> Result:
-    """Memory, file handles and a GPU's memory do not grow over 100 reopenings."""
+    """Memory, file descriptors and GPU memory do not grow over 100 reopenings."""
     seen: list[dict[str, int]] = []
     taken = 0
     for number in range(1, _OPENINGS + 1):
@@ -197,7 +197,7 @@ def _held() -> dict[str, int]:
 
 
 def guard_bytes(job: Job, known: Oracle) -> Result:
-    """Bytes around the outputs, and inputs that no node reads, are not written to."""
+    """Memory around the outputs, and inputs that no node reads, are not modified."""
     sizes = [max(1, int(np.prod(out.shape)) * 4) for out in job.graph.outputs]
     guards = [
         dataclasses.replace(tensor((size,), "uint8", name=f"guard{i}"), index=i)
@@ -237,14 +237,14 @@ def _read(made: Any, count: int) -> dict[str, bytes]:
 
 
 def _guards(made: Any, count: int) -> Iterator[tuple[str, Array]]:
-    """Yield the bytes of inputs after the first `count`, and between tensors; none may be kept.
+    """Yield inputs after the first `count`, and gaps between tensors; they must not be kept.
 
-    TFLite does not run while there is an array of its memory.
+    TFLite refuses to run while arrays refer to its memory.
     """
     for detail in made.get_input_details()[count:]:
         yield f"of {detail['name']}", made.tensor(detail["index"])()
     if isinstance(made, CompiledInterpreter):
-        return  # its arrays are copies: what lies between them is not TFLite's
+        return  # its arrays are copies: gaps between them are not TFLite's memory
     spans = []
     for detail in [*made.get_input_details(), *made.get_output_details()]:
         if len(detail["shape"]):
@@ -252,7 +252,7 @@ def _guards(made: Any, count: int) -> Iterator[tuple[str, Array]]:
             spans.append((view.__array_interface__["data"][0], view.nbytes, detail["index"]))
     for (start, size, index), (following, _, _) in itertools.pairwise(sorted(spans)):
         gap = following - start - size
-        # Between neighbours lies nothing but what the alignment leaves.
+        # Neighbours are separated by alignment padding only.
         if 0 < gap < _ALIGNMENT:
             view = made.tensor(index)().reshape(-1).view(np.uint8)
             yield f"behind tensor {index}", as_strided(view, (size + gap,), (1,))[size:]

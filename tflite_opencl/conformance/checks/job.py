@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A case, ready to be checked, the delegate opened for it, and its outputs beside the oracle's."""
+"""A case ready to be checked: opens its delegate, and compares outputs with the oracle's."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ class Job:
     subject: Subject
     graph: Graph
     model: bytes | str  # content, or a file
-    tolerance: int  # quanta that an output may be off
+    tolerance: int  # allowed difference of an output in quanta
     inputs: Sequence[Arrays] | None  # None: input_sets'
-    on_delegate: Callable[[], None]  # told before the delegate is first used
-    # Told which alternative runs next; None: only the first one of each node runs.
+    on_delegate: Callable[[], None]  # called before the delegate is first used
+    # Called with the next alternative; None: run only the first one of each node.
     on_alternative: Callable[[str], None] | None = None
-    on_opened: Callable[[Opened], None] = lambda opened: None  # told of each opening
+    on_opened: Callable[[Opened], None] = lambda opened: None  # called for each instance
 
     @property
     def sets(self) -> Sequence[Arrays]:
@@ -48,10 +48,10 @@ class NotDelegated(Exception):
 
 
 def open_job(job: Job, known: Oracle) -> tuple[Opened, int]:
-    """Return the job's model with the delegate, and how many of its nodes the delegate takes.
+    """Return the job's model with the delegate, and the number of delegated nodes.
 
-    Raises: NotDelegated: none, or none that TFLite refuses. RuntimeError, ValueError: TFLite or the
-        delegate refuses.
+    Raises: NotDelegated: none, or TFLite rejects the model anyway. RuntimeError, ValueError: TFLite
+        or the delegate fails.
     """
     try:
         opened = job.subject.open(job.graph, job.model, known.cpu_kernels)
@@ -68,7 +68,7 @@ def open_job(job: Job, known: Oracle) -> tuple[Opened, int]:
 
 
 def _refusal_of_cpu(job: Job, known: Oracle) -> str:
-    """Return why TFLite prepares no interpreter of the model without a delegate; "" if it does."""
+    """Return why TFLite rejects the model without a delegate; "" if it does not."""
     try:
         allocated(job.subject.runtime, job.model, known.cpu_kernels)
     except (RuntimeError, ValueError) as error:
@@ -77,24 +77,24 @@ def _refusal_of_cpu(job: Job, known: Oracle) -> str:
 
 
 def beside_cpu(job: Job, known: Oracle) -> Oracle:
-    """Return the oracle in which the CPU's built-in kernels run what the delegate leaves.
+    """Return the oracle with remaining nodes on the CPU's built-in kernels.
 
-    Only where the reference kernels do not run all of the model: else they run what is left.
+    Only if the reference kernels cannot run the whole model: otherwise they run these nodes.
     """
     if known.kernels is None or len({*known.kernels.by_node}) < 2:
         return known
     try:
         taken = job.subject.open(job.graph, job.model, known.cpu_kernels).taken(job.graph)
-    except (RuntimeError, ValueError):  # the check meets that, too
+    except (RuntimeError, ValueError):  # the check reports it
         return known
     left = {node.index for node in job.graph.nodes} - taken
     return oracle(job.subject.runtime, job.graph, job.model, job.sets, left) if left else known
 
 
 def own_answers(job: Job, known: Oracle) -> Oracle:
-    """Return the oracle with the delegate's own first answers as the right ones.
+    """Return the oracle with the delegate's own first results as the reference.
 
-    A check of behaviour compares a delegate with itself; a check of values looks for wrong answers.
+    A behaviour check compares a delegate with itself; a check of values finds wrong results.
     """
     opened, _ = open_job(job, known)
     outputs = [invoke_of(opened, inputs) for inputs in job.sets]
@@ -104,7 +104,7 @@ def own_answers(job: Job, known: Oracle) -> Oracle:
 def invoke_of(opened: Opened, inputs: Arrays) -> Arrays:
     """Return the outputs.
 
-    Raises: RuntimeError: the run failed; the text is the delegate's own if it has one.
+    Raises: RuntimeError: the run failed; the text is the delegate's own error, if any.
     """
     try:
         return invoke(opened.interpreter, inputs)
@@ -134,7 +134,7 @@ def values(job: Job, known: Oracle) -> Result:
 
 
 def differences(job: Job, known: Oracle, number: int, outputs: Arrays) -> list[Difference]:
-    """Return how the outputs of an input set differ from the oracle's, one an output."""
+    """Return the differences of an input set's outputs from the oracle's, one per output."""
     name = SETS[number] if job.inputs is None else "the given"
     found = []
     for index, (got, expected, bound) in enumerate(
@@ -167,17 +167,17 @@ def _poison_value(dtype: Any) -> Any:
 
 
 def poison(made: Any, graph: Graph) -> None:
-    """Fill all outputs, so that one that is not written shows."""
-    # What follows from shapes alone TFLite computes once, when it allocates.
+    """Overwrite all outputs, to detect unwritten ones."""
+    # TFLite computes results that depend on shapes only once, at allocation.
     constants = {tensor.index for tensor in infer(graph).outputs if tensor.data is not None}
     for detail in made.get_output_details():
-        # Of a scalar the runtime gives a copy; an output that is a constant lies in the file.
+        # Scalars are returned as copies; constant outputs are in the file's memory.
         if (
             len(detail["shape"])
             and detail["dtype"] not in (np.bool_, np.bytes_)
             and detail["index"] not in constants
         ):
-            with contextlib.suppress(ValueError):  # a dynamic tensor has no memory before a run
+            with contextlib.suppress(ValueError):  # dynamic tensors are unallocated before a run
                 made.tensor(detail["index"])()[...] = _poison_value(detail["dtype"])
 
 
@@ -192,7 +192,7 @@ def _is_poison(values: Array) -> bool:
 def expect(job: Job, known: Oracle, number: int, outputs: Arrays, when: str) -> None:
     """Compare the outputs of an input set with the oracle's.
 
-    Raises: RuntimeError: they differ by more than is allowed; the text begins with `when`.
+    Raises: RuntimeError: they exceed the tolerance; the text begins with `when`.
     """
     wrong = worst(differences(job, known, number, outputs))
     if wrong and wrong.is_beyond:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What outlives runs: it goes on, begins anew where TFLite lets it, and is one interpreter's."""
+"""Checks of state across runs: it persists, resets as in TFLite, and is per interpreter."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from tflite_opencl.conformance.checks.job import Job, expect, invoke_of, open_jo
 from tflite_opencl.conformance.results import PASS, Result
 from tflite_opencl.oracle.oracle import Oracle
 
-_ROWS = 3  # of an input that is made larger
+_ROWS = 3  # of a resized input
 
 
 def state(job: Job, known: Oracle) -> Result:
-    """Run all input sets again and again, with a reset and a resize there and back between.
+    """Run all input sets repeatedly, with a reset and a resize back and forth in between.
 
-    After each of them variable tensors begin anew. Resource variables go on: they are the
-    interpreter's, and begin with it.
+    Each of them resets variable tensors. Resource variables persist: they belong to the
+    interpreter, and are initialised with it.
 
     Source: tflite/core/subgraph.cc AllocateTensors, ResetVariableTensors
     """
@@ -50,7 +50,7 @@ def state(job: Job, known: Oracle) -> Result:
 
 
 def _resize(job: Job, known: Oracle, made: Any) -> None:
-    """Give an input more rows that TFLite lets have more, and its own again."""
+    """Resize an input that TFLite allows to resize, and restore it."""
     for place, tensor in enumerate(job.graph.inputs):
         shape = [*tensor.shape]
         more = [(place, [_ROWS, *shape[1:]])]

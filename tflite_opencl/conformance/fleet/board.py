@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a board of a fleet does: it runs chunks of cases in child processes, as one machine does."""
+"""A board's worker in a fleet: runs chunks of cases in child processes, like a single machine."""
 
 from __future__ import annotations
 
@@ -21,24 +21,24 @@ class Cases:
 
     board: str
     items: Sequence[Item]
-    models: Mapping[str, bytes] = field(default_factory=dict)  # an item's name -> its model's file
+    models: Mapping[str, bytes] = field(default_factory=dict)  # an item's name -> its model file
 
 
 @dataclass(frozen=True, slots=True)
 class Ran:
-    """What came of a chunk."""
+    """The results of a chunk."""
 
     results: Sequence[Result]
     device: str
     runtime: str
-    why_not: str = ""  # why the board can run nothing
+    why_not: str = ""  # why the board cannot run anything
 
 
 class Board(Work):
     """Runs chunks of cases."""
 
     def __init__(self, settings: Mapping[str, Any], jobs: int, *about: Any) -> None:
-        """`settings`: how `Workers` are started, by the names there. `about`: as of `Work`."""
+        """`settings`: the arguments of `Workers`. `about`: as for `Work`."""
         super().__init__(*about)
         self._settings, self._jobs = settings, jobs
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What came of the same cases on several boards, side by side. Everything here returns text."""
+"""The same cases' results on several boards, side by side. Everything here returns text."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from tflite_opencl.conformance import reports
 from tflite_opencl.conformance.results import Report, Row
 from tflite_opencl.console.tables import columns, csv_text, render
 
-_SHOWN = 20  # cases that differ, on the terminal
-_NONE = "-"  # of a case that a board did not run
+_SHOWN = 20  # differing cases listed on a terminal
+_NONE = "-"  # a case that a board did not run
 
 
 @dataclass(frozen=True, slots=True)
 class Fleet:
     """The same cases on several boards."""
 
-    cases: Sequence[str]  # names, in their order
-    boards: Mapping[str, Report]  # a board that broke off has fewer rows
-    why_not: Mapping[str, str]  # boards that could not run all, and why
+    cases: Sequence[str]  # names, in order
+    boards: Mapping[str, Report]  # an interrupted board has fewer rows
+    why_not: Mapping[str, str]  # boards that could not run all cases, and why
 
     def statuses(self) -> Iterator[tuple[str, list[str]]]:
         """Yield each case with its status on each board."""
@@ -31,7 +31,7 @@ class Fleet:
             yield name, [rows[name].status if name in rows else _NONE for rows in by_board]
 
     def different(self) -> list[tuple[str, list[str]]]:
-        """Return the cases that did not come out alike on all boards that ran them."""
+        """Return the cases with different results among the boards that ran them."""
         return [(name, each) for name, each in self.statuses() if len({*each} - {_NONE}) > 1]
 
     @property
@@ -59,7 +59,7 @@ def text_of(fleet: Fleet, width: int) -> str:
 
 
 def _matrix(fleet: Fleet, width: int) -> str:
-    """Return a table of ops and boards, equal rows as one; a row that differs begins with "!"."""
+    """Return a table of ops and boards, with equal rows merged; differing rows begin with "!"."""
     ops_of: dict[tuple[str, ...], list[str]] = {}
     by_board = [reports.cells(report, by_kind=False) for report in fleet.boards.values()]
     for op in sorted({op for cells in by_board for op in cells}):
@@ -73,7 +73,7 @@ def _matrix(fleet: Fleet, width: int) -> str:
 
 
 def _grouped(fleet: Fleet, statuses: Sequence[str]) -> str:
-    """Return which boards have which status: "Pass on a, b; Fail on c"."""
+    """Return the boards grouped by status: "Pass on a, b; Fail on c"."""
     boards: dict[str, list[str]] = {}
     for board, status in zip(fleet.boards, statuses, strict=True):
         boards.setdefault(status, []).append(board)
@@ -82,14 +82,14 @@ def _grouped(fleet: Fleet, statuses: Sequence[str]) -> str:
 
 
 def csv_of(fleet: Fleet) -> str:
-    """Return a row a case, with its status on each board."""
+    """Return one row per case, with its status on each board."""
     names = ("case", *fleet.boards)
     rows = (dict(zip(names, (name, *each), strict=True)) for name, each in fleet.statuses())
     return csv_text(names, rows) + "\n"
 
 
 def as_json(fleet: Fleet) -> str:
-    """Return everything, for programs of one's own."""
+    """Return everything as JSON."""
     facts = {
         "boards": {name: reports.facts(report) for name, report in fleet.boards.items()},
         "different": {

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The suite on each board of a fleet; a board is the workers of one name."""
+"""Runs the suite on each board of a fleet; a board consists of the workers with one name."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from tflite_opencl.console import bars
 from tflite_opencl.console.errors import write
 from tflite_opencl.models.build import Case
 
-_CHUNK = 120  # cases: a child process runs them, as on one machine
+_CHUNK = 120  # cases: run in one child process, as on a single machine
 
 
 @dataclass(slots=True)
 class _Board:
-    """What is known of a board so far."""
+    """The state of a board's run."""
 
     rows: dict[str, Row] = field(default_factory=dict)
     device: str = ""
@@ -48,11 +48,11 @@ def run_fleet(
     described: dict[str, Any],
     say: Callable[[str], None],
 ) -> Fleet:
-    """Run the cases on each board that is there, but for those done before.
+    """Run the cases on each available board, except finished ones.
 
-    `settings`: how `Workers` are started. `described`: what results depend on. `say`: writes a
-    line.
-    Raises: OneLineError: no board is there, or a folder cannot be written.
+    `settings`: the arguments of `Workers`. `described`: settings that results depend on. `say`:
+    prints a line.
+    Raises: OneLineError: no board is available, or a folder cannot be written.
     """
     output = Path(options.output)
     with contextlib.ExitStack() as stack:
@@ -91,8 +91,8 @@ def _before(
     known: Expectations,
     is_resumed: bool,
 ) -> dict[str, Result]:
-    """Return the results that need no run. Raises: OneLineError: they are of another one."""
-    # A board that came late has no folder.
+    """Return earlier results. Raises: OneLineError: they are of a different run."""
+    # A board that joined late has no folder.
     before = results.resumed(folder, described) if is_resumed and folder.exists() else {}
     names = {case.name for case in cases}
     before = {name: result for name, result in before.items() if name in names}
@@ -116,7 +116,7 @@ def _adder(
     write: Callable[[Row], None],
     tally: Tally,
 ) -> Callable[[Result, bool], None]:
-    """Return what keeps and writes a result of this board."""
+    """Return a function that stores and writes a result of this board."""
 
     def add(result: Result, is_known: bool = False) -> None:
         status = known.status(result)

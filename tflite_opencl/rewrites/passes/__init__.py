@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rewrites of a graph, one a file."""
+"""Graph rewrite passes, one per module."""

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What passes on convolutions share: which are quantised and constant, dense weights, windows.
+"""Shared by convolution passes: requirements, dense weights, window geometry.
 
-What is required here of a node raises Left, with the reason why the node stays as it is.
+The requirements raise Left, with the reason why the node is left unchanged.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ _OPTIONS = (  # of both kinds of convolution
     *("padding", "stride_w", "stride_h", "dilation_w_factor", "dilation_h_factor"),
     *("fused_activation_function", "quantized_bias_type"),
 )
-_MOST_SCALE = 1e10  # of numbers; beyond it squares of sums leave the range of floats
-MOST_WEIGHTS = 1 << 27  # elements of dense weights; more would be a file that few devices take
+_MOST_SCALE = 1e10  # beyond it, squared sums exceed the range of floats
+MOST_WEIGHTS = 1 << 27  # elements of dense weights; larger files would suit few devices
 
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """How a window slides along the height or the width; all sizes in pixels."""
+    """The window's movement along height or width; sizes are in pixels."""
 
     size: int  # of the input
     out: int  # of the output
@@ -37,7 +37,7 @@ class Axis:
 
     @property
     def extent(self) -> int:
-        """How many pixels the window covers."""
+        """Number of pixels that the window covers."""
         return (self.kernel - 1) * self.dilation + 1
 
 
@@ -53,17 +53,17 @@ class Convolution:
 
     @property
     def is_depthwise(self) -> bool:
-        """Whether an output channel reads one input channel."""
+        """Whether each output channel reads a single input channel."""
         return self.node.op == "DEPTHWISE_CONV_2D"
 
     @property
     def in_c(self) -> int:
-        """How many channels the input has."""
+        """Number of input channels."""
         return self.source.shape[3]
 
     @property
     def out_c(self) -> int:
-        """How many channels the output has."""
+        """Number of output channels."""
         return self.result.shape[3]
 
     @property
@@ -74,15 +74,15 @@ class Convolution:
 
     @property
     def weight_zero(self) -> int:
-        """The code of the weight 0; TFLite takes 0 in int8 weights, whatever the file says."""
+        """The weights' zero point; TFLite uses 0 for int8 weights, regardless of the file."""
         is_int8 = self.weights.dtype == "int8" or self.weights.quantization is None
         return 0 if is_int8 else quanta(self.weights)[1]
 
     def axes(self) -> tuple[Axis, Axis]:
-        """Return how a convolution's window slides along the height and along the width.
+        """Return the window's movement along height and width.
 
         Raises:
-            Left: a rank, a stride, a dilation, a padding or sizes that TFLite refuses.
+            Left: a rank, stride, dilation, padding or size that TFLite rejects.
         Source: tflite/kernels/padding.h ComputePaddingHeightWidth
         """
         if not all(map(is_picture, (self.source, self.weights, self.result))):
@@ -109,7 +109,7 @@ class Convolution:
         return found[0], found[1]
 
     def weights_and_reads(self) -> tuple[Weights, NDArray[np.int64]]:
-        """Return the weights by output channel, and which input channels each of these reads.
+        """Return the weights by output channel, and the input channels that each of these reads.
 
         Shapes:
             depthwise (1, kh, kw, o) -> (o, kh, kw, 1); grouped (o, kh, kw, i) stay; reads: (o, i)
@@ -122,9 +122,9 @@ class Convolution:
         return values, group[:, None] * own + np.arange(own)
 
     def dense_weights(self) -> Weights:
-        """Return the weights of any convolution as a CONV_2D without groups has them.
+        """Return any convolution's weights in the layout of a CONV_2D without groups.
 
-        Weights for the channels that an output does not read are the zero point: it adds nothing.
+        Weights of input channels that an output does not read are the zero point, adding nothing.
 
         Shapes:
             depthwise (1, kh, kw, i * m) or grouped (o, kh, kw, i / groups) -> (o, kh, kw, i)
@@ -136,18 +136,18 @@ class Convolution:
         return dense
 
     def dense_tensor(self, name: str, values: Weights) -> Tensor:
-        """Return new weights of a convolution, whose output channels now come first."""
+        """Return new weights of a convolution, with output channels first."""
         assert self.weights.quantization is not None
         old = self.weights.quantization
-        zeros = (self.weight_zero,) * len(old.scale)  # TFLite's CONV_2D refuses others of int8
+        zeros = (self.weight_zero,) * len(old.scale)  # TFLite's CONV_2D rejects others for int8
         scales = replace(old, axis=0, zero_point=zeros)
         name = f"{self.weights.name}/{name}"
         return new_tensor(name, values.shape, self.weights.dtype, scales, values)
 
     def as_conv_2d(self, source: Tensor, weights: Tensor, **options: Any) -> Node:
-        """Return this as a CONV_2D of another input, weights and options, to the same output.
+        """Return this as a CONV_2D with another input, weights and options, and the same output.
 
-        TFLite's CONV_2D wants a bias, which a DEPTHWISE_CONV_2D may go without: it gets zeros.
+        TFLite's CONV_2D requires a bias, which DEPTHWISE_CONV_2D may omit: it gets zeros.
         """
         node = self.node
         kept = {name: node.options[name] for name in _OPTIONS if name in node.options}
@@ -171,8 +171,8 @@ class Convolution:
     def require_treatable(self, graph: Graph) -> None:
         """Require that the weights of a convolution can be rewritten.
 
-        They can where the input, the output and constant weights are quantised integers of 8 bits,
-        or the activations are of 16 and the weights of 8.
+        This requires an 8-bit quantised input, output and constant weights, or 16-bit
+        activations and 8-bit weights.
         """
         source, weights, bias, result = self.source, self.weights, self.bias, self.result
         if weights.data is None or (bias is not None and bias.data is None):
@@ -221,10 +221,10 @@ class Convolution:
         self.axes()
 
     def require_no_use_of_zeros(self) -> None:
-        """Require that zeros in the picture may be left out of a convolution's sums.
+        """Require that zero pixels may be skipped in a convolution's sums.
 
-        Quantised zeros add nothing. Of floats 0.0 times a weight that is infinite adds NaN, and
-        hybrid convolutions quantise what they read.
+        Quantised zeros add nothing. In floats, 0.0 times an infinite weight is NaN, and
+        hybrid convolutions quantise their inputs.
         """
         source, weights = self.source, self.weights
         if source.dtype in ("uint8", "int8", "int16"):
@@ -236,7 +236,7 @@ class Convolution:
 
 
 def convolution_of(node: Node) -> Convolution | None:
-    """Return a convolution with the tensors that TFLite wants; None: the node is none."""
+    """Return a convolution with the tensors that TFLite requires; None: not a convolution."""
     if node.op not in ("CONV_2D", "DEPTHWISE_CONV_2D") or node.is_custom:
         return None
     if len(node.inputs) not in (2, 3) or len(node.outputs) != 1:
@@ -248,7 +248,7 @@ def convolution_of(node: Node) -> Convolution | None:
 
 
 def has_scales(tensor: Tensor, *counts: int) -> bool:
-    """Whether a tensor has so many scales, or so many, and as many zero points of its type."""
+    """Whether the number of scales is one of `counts`, with as many valid zero points."""
     quantization = tensor.quantization
     if quantization is None or len(quantization.scale) not in counts:
         return False
@@ -260,7 +260,7 @@ def has_scales(tensor: Tensor, *counts: int) -> bool:
 
 
 def require_one_scale(tensor: Tensor) -> None:
-    """Require that a tensor's codes stand for numbers by one scale and one zero point."""
+    """Require that a tensor has a single scale and zero point."""
     if not has_scales(tensor, 1):
         raise Left(f"{tensor.name!r} has not one scale and zero point of its type")
 
@@ -271,11 +271,11 @@ def is_picture(tensor: Tensor) -> bool:
 
 
 def require_fixed_picture(graph: Graph, tensor: Tensor, what: str) -> None:
-    """Require that the height, width and channels of an NHWC tensor are the same in every run.
+    """Require that height, width and channels of an NHWC tensor are the same in every run.
 
-    `what` begins the reason where they are not.
+    `what` begins the reason if they are not.
     """
-    # Without a signature of its own, a tensor has what follows from the graph's inputs.
+    # Without a signature of its own, a tensor's shape follows from the graph's inputs.
     by = [tensor] if tensor.shape_signature else graph.inputs
     if any(min(each.shape_signature[1:], default=1) <= 0 for each in by):
         raise Left(f"{what} has a height, a width or channels that may change")

@@ -5,11 +5,11 @@
     becomes
     x -CONV_2D, weights (i * m, kh, kw, i)-> y
 
-An output channel keeps its own weights and its own scale. For the input channels that it does not
-read it gets the zero point, which adds nothing, so the pass is exact. Integers only: 0 times an
-infinite float is no zero.
+An output channel keeps its weights and its scale. Weights of input channels that it does not
+read are the zero point, which adds nothing, so the pass is exact. Integers only: 0 times an
+infinite float is not zero.
 
-It is for targets that have no depthwise convolution. It pays with i times the weights and i times
+For targets without depthwise convolution. It costs i times the weights and i times
 the multiply-adds. Mesa's Teflon drivers do the same (etnaviv_ml_nn.c, `expand_depthwise`).
 """
 
@@ -21,7 +21,7 @@ from tflite_opencl.rewrites.passes.convolutions import convolution_of
 
 
 def rewrite(graph: Graph, notes: Notes | None = None) -> Graph:
-    """Return the graph without quantised depthwise convolutions; the same one if it has none."""
+    """Return the graph without quantised depthwise convolutions; the same object if it has none."""
     made: dict[tuple[Tensor, int], Tensor] = {}  # depthwise weights, channels in -> dense ones
 
     def change(node: Node) -> Change | None:

@@ -5,12 +5,12 @@
     becomes
     x -CONV_2D, dilation d-> y
 
-TensorFlow wrote dilated convolutions so (python/ops/nn_ops.py, `with_space_to_batch`). Each of the
-d * d pictures has the pixels d apart from each other, and their convolution reads neighbours. The
-paddings before and the crops after move the window; where they move it to where SAME or VALID has
-it, the pass is exact, else the nodes stay. CONV_2D and DEPTHWISE_CONV_2D.
+TensorFlow emitted dilated convolutions so (python/ops/nn_ops.py, `with_space_to_batch`). Each
+of the d * d pictures has every d-th pixel, and its convolution reads neighbours. Paddings and
+crops move the window; if its position then matches SAME or VALID,
+the pass is exact, otherwise the nodes are left. CONV_2D and DEPTHWISE_CONV_2D.
 
-Targets save two copies of the tensor, and need no pictures in batches.
+Targets save two copies of the tensor, and need no batches.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ from tflite_opencl.rewrites.passes.convolutions import (
     require_fixed_picture,
 )
 
-Sizes = tuple[list[int], list[list[int]]]  # of blocks, and the paddings or crops
+Sizes = tuple[list[int], list[list[int]]]  # block sizes, and the paddings or crops
 
 
 def rewrite(graph: Graph, notes: Notes | None = None) -> Graph:
-    """Return the graph with dilated convolutions for those between the two moves of pixels.
+    """Return the graph with convolutions between these two ops dilated.
 
-    The same graph if there are none.
+    The same object if there are none.
     """
     links = DefUse(graph)
 
@@ -78,7 +78,7 @@ def _behind(links: DefUse, to_batch: Node) -> tuple[Convolution, Node]:
 
 
 def _sizes(graph: Graph, move: Node) -> Sizes:
-    """Return the constants of a move that changes nothing but places."""
+    """Return the constants of an op that only moves pixels."""
     source, *given = move.inputs
     result = move.outputs[0]
     numbers = [known_values(graph, each) for each in given]
@@ -105,11 +105,11 @@ def _dilated(
     paddings: list[list[int]],
     crops: list[list[int]],
 ) -> Node:
-    """Return the dilated convolution; raise Left if neither SAME nor VALID is what it pads."""
+    """Return the dilated convolution; raise Left if neither SAME nor VALID matches its padding."""
     inner = conv.axes()
     if any(axis.stride != 1 for axis in inner):
         raise Left("the convolution has strides")
-    # How far above and left of the picture the first window begins.
+    # The offset of the first window above and left of the picture.
     begins = [
         padding[0] - crop[0] + axis.before * block
         for padding, crop, axis, block in zip(paddings, crops, inner, blocks, strict=True)

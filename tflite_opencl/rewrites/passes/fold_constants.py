@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Nodes that follow from constants and fixed shapes become constants (exact).
+"""Constant folding: nodes of constants and fixed shapes become constants (exact).
 
     x -SHAPE-> s -STRIDED_SLICE-> n -PACK-> r       becomes        a constant r
     w float16 -DEQUANTIZE-> w float32               becomes        a constant w float32
     w float32 -QUANTIZE-> w int8                    becomes        a constant w int8
 
-The values are those of delegate/graph/fold.py, which the delegate itself takes for known; QUANTIZE
-rounds as TFLite (reference/quantize.h, AffineQuantize). A shape counts as fixed where no input of
+The values are those of delegate/graph/fold.py, which the delegate also uses; QUANTIZE
+rounds as TFLite (reference/quantize.h, AffineQuantize). A shape is fixed if no input of
 the graph has an unknown size (-1) in its signature.
 
-It is for every target: such nodes are left to a CPU, and cut a graph into parts.
+For all targets: such nodes run on the CPU, and split the graph into parts.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _QUANTISED = ("int8", "uint8", "int16")
 
 
 def rewrite(graph: Graph, notes: Notes | None = None) -> Graph:
-    """Return the graph with constants for what is known; the same one where nothing is."""
+    """Return the graph with known values as constants; the same object if there are none."""
     is_fixed = all(min(tensor.shape_signature, default=1) > 0 for tensor in graph.inputs)
     known: dict[Tensor, NDArray[Any]] = {}
     folded = dict(zip(graph.nodes, fold(graph).nodes, strict=True))
@@ -50,7 +50,7 @@ def rewrite(graph: Graph, notes: Notes | None = None) -> Graph:
 def _values(
     graph: Graph, node: Node, folded: Node, known: Mapping[Tensor, NDArray[Any]]
 ) -> NDArray[Any] | None:
-    """Return what a node of constants computes; None: that is not known."""
+    """Return the results of a node of constants; None: unknown."""
     if len(node.outputs) != 1:
         return None
     if folded.outputs[0].is_folded:
@@ -68,7 +68,7 @@ def _quantised(values: NDArray[Any], result: Tensor) -> NDArray[Any] | None:
     if len(result.quantization.scale) != 1 or not np.isfinite(values).all():
         return None
     scale, zero_point = quanta(result)
-    # A quotient of float32, then halves away from zero; float64 adds 0.5 to it exactly.
+    # A float32 quotient, rounded half away from zero; float64 adds 0.5 to it exactly.
     quotient = (values / np.float32(scale)).astype(np.float64)
     rounded = np.copysign(np.floor(np.abs(quotient) + 0.5), quotient)
     return clamped(rounded + zero_point, result.dtype).astype(result.dtype)
@@ -77,7 +77,7 @@ def _quantised(values: NDArray[Any], result: Tensor) -> NDArray[Any] | None:
 def _require_use(
     graph: Graph, node: Node, known: Mapping[Tensor, NDArray[Any]], is_fixed: bool
 ) -> None:
-    """Require that a node whose value is known may go."""
+    """Require that a node with known values may be removed."""
     if node.outputs[0] in graph.outputs:
         raise Left("its output is the graph's")
     if node.op == "SHAPE":

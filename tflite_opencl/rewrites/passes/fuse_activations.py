@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A clamp joins the node before it, and a clamp that changes nothing goes (exact).
+"""Fuses clamps into the node before, and removes clamps without effect (exact).
 
     x -CONV_2D-> y -RELU6-> z              becomes        x -CONV_2D, RELU6-> z
     x -CONV_2D, RELU6-> y of 0 .. 5.9      becomes        x -CONV_2D-> y
 
-A quantised clamp joins only if y and z have the same scale and zero point: else RELU rounds a
-second time. A fused clamp goes where the output's type cannot hold what it would clamp, by the
+A quantised clamp is fused only if y and z have the same scale and zero point: otherwise RELU
+rounds again. A fused clamp is removed if the output's type cannot exceed it, by the
 integers that TFLite itself computes for it (kernel_util.cc, CalculateActivationRangeQuantized).
-A RELU of its own goes the same way, and so does one after the same clamp.
+A RELU node is removed likewise, and so is one after the same clamp.
 
-It is for targets that know no RELU. Mesa's Teflon takes a fused one only where the output's range
+For targets without RELU. Mesa's Teflon accepts a fused one only if the output's range
 implies it (tfl_device.c, fused_activation_supported).
 """
 
@@ -35,12 +35,12 @@ _QUANTISED = ("int8", "uint8", "int16")
 
 
 def rewrite(graph: Graph, notes: Notes | None = None) -> Graph:
-    """Return the graph with its clamps in other nodes; the same one where none can be."""
+    """Return the graph with its clamps fused; the same object if none can be."""
     return changed_one_by_one(graph, notes, _joined, _without_implied)
 
 
 def _without_implied(graph: Graph, links: DefUse, node: Node) -> Change | None:
-    """Leave out a fused clamp that changes nothing, which makes room for the one after it."""
+    """Remove a fused clamp without effect, to make room for the one after it."""
     clamp = node.options.get(_FIELD, "NONE")
     if node.op not in _FUSING or clamp not in CLAMPS or len(node.outputs) != 1:
         return None
@@ -51,7 +51,7 @@ def _without_implied(graph: Graph, links: DefUse, node: Node) -> Change | None:
 
 
 def _joined(graph: Graph, links: DefUse, node: Node) -> Change | None:
-    """Let a clamp join the node before it, or go."""
+    """Fuse a clamp into the node before it, or remove it."""
     source, *_ = node.inputs or (None,)
     if node.op not in CLAMPS or not is_op(node, node.op, 1) or source is None:
         return None
@@ -71,7 +71,7 @@ def _joined(graph: Graph, links: DefUse, node: Node) -> Change | None:
 
 
 def _clamp_with(maker: Node, clamp: str) -> str:
-    """Return the clamp of a node that a clamp joins."""
+    """Return the fused clamp of a node and the clamp after it."""
     result = maker.outputs[0]
     if maker.op not in _FUSING or maker.is_custom:
         raise Left(f"{maker.op} has no clamp of its own")
@@ -89,7 +89,7 @@ def _clamp_with(maker: Node, clamp: str) -> str:
 
 
 def _changes_nothing(result: Tensor, clamp: str) -> bool:
-    """Whether a clamp is as wide as what the tensor's type can hold."""
+    """Whether a clamp is at least as wide as the tensor's type."""
     if result.dtype not in _QUANTISED or not has_scales(result, 1):
         return False
     limits, (low, high) = np.iinfo(result.dtype), clamp_codes(result, clamp)

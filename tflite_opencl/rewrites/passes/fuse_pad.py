@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""PAD and a VALID convolution become one SAME convolution, where SAME pads as the PAD does.
+"""PAD and a VALID convolution become one SAME convolution, if SAME pads like the PAD.
 
     x -PAD-> y -CONV_2D or DEPTHWISE_CONV_2D, VALID-> z        becomes        x -..., SAME-> z
 
-A PAD adds the zero point (0.0 in float), which is what a SAME window finds outside its picture, so
-the pass is exact. TFLite knows no other padding than SAME and VALID; SAME must put as many pixels
+A PAD adds the zero point (0.0 in float), the value of a SAME window outside the picture, so
+the pass is exact. TFLite has no padding other than SAME and VALID; SAME must pad as many pixels
 above and on the left as the PAD does, and give as many outputs. So the (1, 1) of PyTorch's strided
-convolutions stays on even sizes, where SAME's is (0, 1).
+convolutions is left on even sizes, where SAME's is (0, 1).
 
-Inside the delegate, fuse_pad.py takes any amounts: kernels pad as they are told, and
-no file has to say so. This pass is for files. It saves targets a copy of the tensor, and lets
-unstride_convolutions do without PAD. The arithmetic of SAME: tflite/kernels/padding.h.
+Inside the delegate, fuse_pad.py takes any amounts: its kernels support them, and
+no file has to express them. This pass is for files. It saves targets a copy of the tensor, and
+lets unstride_convolutions do without PAD. SAME's arithmetic: tflite/kernels/padding.h.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from tflite_opencl.rewrites.passes.convolutions import (
 
 
 def rewrite(graph: Graph, notes: Notes | None = None) -> Graph:
-    """Return the graph without the PADs that SAME can do; the same one if there are none."""
+    """Return the graph without PADs that SAME can replace; the same object if there are none."""
     links = DefUse(graph)
 
     def change(pad: Node) -> Change | None:
@@ -62,7 +62,7 @@ def rewrite(graph: Graph, notes: Notes | None = None) -> Graph:
 
 
 def _padded_by(pad: Node, node: Node) -> Convolution | None:
-    """Return a VALID convolution of what a PAD makes; None: the node is none."""
+    """Return a VALID convolution of a PAD's output; None: the node is not one."""
     conv = convolution_of(node)
     if conv is None or conv.source is not pad.outputs[0] or node.options.get("padding") != "VALID":
         return None
@@ -70,7 +70,7 @@ def _padded_by(pad: Node, node: Node) -> Convolution | None:
 
 
 def _padding(graph: Graph, pad: Node) -> tuple[Tensor, list[list[int]]]:
-    """Return what a PAD pads with zeros, and by how much: (before, after) of height and width."""
+    """Return a PAD's input, and its amounts: (before, after) of height and width."""
     source, amounts, result = pad.inputs[0], pad.inputs[1], pad.outputs[0]
     values = known_values(graph, amounts)
     if source is None or amounts is None or values is None:
@@ -100,7 +100,7 @@ def _adds_zeros(source: Tensor, value: Tensor | None) -> bool:
 
 
 def _fused(conv: Convolution, source: Tensor, rows: list[list[int]]) -> Node:
-    """Return the convolution that pads by itself; raise Left where SAME would pad otherwise."""
+    """Return the convolution with padding; raise Left if SAME would pad differently."""
     conv.require_no_use_of_zeros()
     options = {**conv.node.options, "padding": "SAME"}
     fused = replace(conv.node, inputs=(source, *conv.node.inputs[1:]), options=options)

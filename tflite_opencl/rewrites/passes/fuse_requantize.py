@@ -1,19 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A QUANTIZE from quantised numbers to others goes into what is before it, where that is exact.
+"""Fuses a requantising QUANTIZE into the node before, if that is exact.
 
     x -OP-> t -QUANTIZE-> y        becomes        x -OP-> y
 
-OP rounds to the quanta of t and clamps, QUANTIZE rounds again to those of y. One rounding gives
-other numbers than two, so a QUANTIZE stays unless one of these holds:
+OP rounds to the quanta of t and clamps, QUANTIZE rounds again to those of y. Rounding once gives
+different results, so a QUANTIZE is left unless one of these holds:
 
-- t and y have the same quanta: QUANTIZE changes nothing, whatever is before it.
-- OP is a convolution, and t and y differ in the zero point alone: QUANTIZE does not round. It is
-  exact if t clamps nothing that y would hold: its activation function clamps it as well, or the
-  weights prove that it is never reached.
-- OP is a QUANTIZE from integers: all codes of x are tried, at most 65,536 of them.
+- t and y have the same quanta: QUANTIZE has no effect, whatever precedes it.
+- OP is a convolution, and t and y differ only in the zero point: QUANTIZE does not round. It is
+  exact if t does not clamp values that y can represent: its activation clamps them as well, or
+  the weights prove that they are never reached.
+- OP is a QUANTIZE from integers: all values of x are tested, at most 65,536 of them.
 
-Source of the arithmetic: tflite/kernels/internal/reference/requantize.h, by both ways to round that
-TFLite can be built with. Targets save a copy of the tensor.
+Source of the arithmetic: tflite/kernels/internal/reference/requantize.h, in both rounding modes
+that TFLite can be built with. Targets save a copy of the tensor.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from tflite_opencl.rewrites.passes.layers import never_clamped_between
 from tflite_opencl.rewrites.passes.rounding import ROUNDINGS
 
 _INTEGERS = ("uint8", "int8", "int16")
-# Source: tflite/kernels/quantize.cc Prepare; others may exist in some versions.
+# Source: tflite/kernels/quantize.cc Prepare; some versions may support others.
 _PAIRS = {
     *((source, result) for source in ("uint8", "int8") for result in ("uint8", "int8")),
     ("int16", "int8"),
@@ -50,15 +50,15 @@ _PAIRS = {
 
 
 def rewrite(graph: Graph, notes: Notes | None = None) -> Graph:
-    """Return the graph without the QUANTIZEs that change no number; the same one if there are none.
+    """Return the graph without QUANTIZEs that change no value; the same object if there are none.
 
-    One at a time, as what follows one may have become exact by it.
+    One at a time, since each may make the next one exact.
     """
     return changed_one_by_one(graph, notes, _change)
 
 
 def _change(graph: Graph, links: DefUse, node: Node) -> Change | None:
-    """Return what becomes of the graph without a QUANTIZE from quantised numbers."""
+    """Return the change that removes a requantising QUANTIZE."""
     if not is_op(node, "QUANTIZE", 1):
         return None
     source, result = node.inputs[0], node.outputs[0]
@@ -91,7 +91,7 @@ def _is_quantised(tensor: Tensor) -> bool:
 
 
 def _without(graph: Graph, node: Node, source: Tensor) -> Change:
-    """Leave out a QUANTIZE that changes nothing."""
+    """Remove a QUANTIZE without effect."""
     result = node.outputs[0]
     if result in graph.outputs and source in graph.outputs:
         raise Left("it changes nothing, but its input and its output are outputs of the graph")
@@ -100,7 +100,7 @@ def _without(graph: Graph, node: Node, source: Tensor) -> Change:
 
 
 def _from_further(links: DefUse, before: Node, node: Node, source: Tensor) -> Change:
-    """Let a QUANTIZE read what the QUANTIZE before it reads."""
+    """Make a QUANTIZE read the input of the QUANTIZE before."""
     first, result = before.inputs[0], node.outputs[0]
     if first is None or not _is_quantised(first):
         raise Left("QUANTIZE from floats before it: the greatest floats may differ")
@@ -126,7 +126,7 @@ def _requantized(
     result: Tensor,
     multiply: Callable[[NDArray[np.int64], int, int], NDArray[np.int64]],
 ) -> NDArray[np.int64]:
-    """Return the codes of `result`; raise Left where 32 bits do not hold what is computed."""
+    """Return the values of `result`; raise Left if the computation overflows 32 bits."""
     (in_scale, in_zero), (out_scale, out_zero) = quanta(source), quanta(result)
     multiplier, shift = quantize_multiplier(in_scale / out_scale)
     if abs(shift) > 14:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Quantised convolutions in real numbers: their weights, and what each channel can hold.
+"""Quantised convolutions in real numbers: their weights, and each channel's value range.
 
-A channel's range is proven by the weights alone, for every input there is. Source of the
+A channel's range is proven from the weights alone, for all inputs. Source of the
 arithmetic: tflite/kernels/internal/reference/integer_ops/conv.h, depthwise_conv.h
 """
 
@@ -18,10 +18,10 @@ from tflite_opencl.rewrites.changes import Left, quanta
 from tflite_opencl.rewrites.passes.convolutions import Convolution, convolution_of
 
 Reals = NDArray[np.float64]
-Range = tuple[Reals, Reals]  # the least and the greatest real value of each channel: (c,), (c,)
-# Name -> the least and the greatest real number that it leaves; None: there is none.
+Range = tuple[Reals, Reals]  # minimum and maximum real value of each channel: (c,), (c,)
+# Name -> minimum and maximum real value; None: unbounded.
 CLAMPS = {"RELU": (0.0, None), "RELU6": (0.0, 6.0), "RELU_N1_TO_1": (-1.0, 1.0)}
-_MULTIPLIER_SLACK = 2.0**-10  # quanta; far more than a multiplier of 31 bits is off
+_MULTIPLIER_SLACK = 2.0**-10  # quanta; far more than the error of a 31-bit multiplier
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -31,7 +31,7 @@ class Layer:
     conv: Convolution
     weights: Reals  # (o, taps, i): of each output channel, for the input channels that it reads
     bias: Reals  # (o,)
-    reads: NDArray[np.int64]  # (o, i): which input channels these are
+    reads: NDArray[np.int64]  # (o, i): the indices of these input channels
 
     def per_input(self, values: Reals) -> Reals:
         """Return values of input channels for each weight: (c,) -> (o, 1, i)."""
@@ -50,9 +50,9 @@ def layer_of(conv: Convolution) -> Layer:
 
 
 def channel_ranges(graph: Graph) -> dict[Tensor, Range]:
-    """Return what each channel of quantised tensors can hold, in real numbers.
+    """Return the range of each channel of quantised tensors, in real numbers.
 
-    Tensors whose nodes are not looked at have what their type and scale can hold.
+    Outputs of other nodes have the range of their type and scale.
     """
     found: dict[Tensor, Range] = {}
     for node in graph.nodes:
@@ -71,7 +71,7 @@ def channel_ranges(graph: Graph) -> dict[Tensor, Range]:
 
 
 def input_range(conv: Convolution, ranges: Mapping[Tensor, Range]) -> Range:
-    """Return what each channel of a convolution's input can hold, by what is proven of it."""
+    """Return the range of each channel of a convolution's input, as far as proven."""
     if conv.source in ranges:
         return ranges[conv.source]
     low, high = _code_range(conv.source, "NONE")
@@ -79,16 +79,16 @@ def input_range(conv: Convolution, ranges: Mapping[Tensor, Range]) -> Range:
 
 
 def stored_range(conv: Convolution) -> tuple[float, float]:
-    """Return what a convolution can store after its activation function, in real numbers."""
+    """Return the range of a convolution's output after its activation, in real numbers."""
     options = conv.node.options
     return _code_range(conv.result, str(options.get("fused_activation_function", "NONE")))
 
 
 def sums_of(layer: Layer, inputs: Range) -> Range:
-    """Return between which real numbers the sums of a convolution lie, before they are stored."""
+    """Return the range of a convolution's sums in real numbers, before requantisation."""
     low, high = inputs
     if layer.weights.shape[1] > 1:
-        low, high = np.minimum(low, 0), np.maximum(high, 0)  # a window over the edge finds zeros
+        low, high = np.minimum(low, 0), np.maximum(high, 0)  # windows at the edge read zeros
     low_in, high_in = layer.per_input(low), layer.per_input(high)
     ends = layer.weights * low_in, layer.weights * high_in
     least = np.minimum(*ends).sum(axis=(1, 2)) + layer.bias
@@ -97,15 +97,15 @@ def sums_of(layer: Layer, inputs: Range) -> Range:
 
 
 def never_clamped_between(graph: Graph, conv: Convolution, result: Tensor) -> bool:
-    """Whether a convolution to `result` stores what it stores now, moved to another zero point.
+    """Whether a convolution to `result` stores the same values, at another zero point.
 
-    `result` has the type and the scale of the convolution's output. It does not where the output
-    clamps numbers that `result` could hold.
+    `result` has the type and scale of the convolution's output. False if the output
+    clamps values that `result` can represent.
     """
     own = stored_range(conv)
     moved = stored_range(replace(conv, result=result))
     whole = _code_range(result, "NONE")
-    least, most = max(own[0], whole[0]), min(own[1], whole[1])  # what both steps together leave
+    least, most = max(own[0], whole[0]), min(own[1], whole[1])  # the range after both steps
     sums = sums_of(layer_of(conv), input_range(conv, channel_ranges(graph)))
     half = quanta(result)[0] * (0.5 + _slack(conv))
     fits_below = moved[0] == least or bool((sums[0] - half > least).all())
@@ -124,9 +124,9 @@ def _stored(conv: Convolution, sums: Range) -> Range:
 
 
 def _slack(conv: Convolution) -> Reals:
-    """Return by how many quanta each channel's sum may be off before its last rounding: (1 or c,).
+    """Return each channel's maximum error in quanta before its last rounding: (1 or c,).
 
-    The reference kernels may round twice: first to whole numbers, then by a shift to the right.
+    The reference kernels may round twice: first to integers, then by a right shift.
     Source: tflite/kernels/internal/common.h MultiplyByQuantizedMultiplier
     """
     multiplier = conv.weight_scales * quanta(conv.source)[0] / quanta(conv.result)[0]
@@ -135,16 +135,16 @@ def _slack(conv: Convolution) -> Reals:
 
 
 def clamp_codes(tensor: Tensor, clamp: str) -> tuple[float, float]:
-    """Return the least and the greatest code that a clamp leaves, which the type may not have.
+    """Return the minimum and maximum integer after a clamp, possibly beyond the type's range.
 
-    Source: tflite/kernels/kernel_util.cc CalculateActivationRangeQuantized; what is no clamp
-    leaves all codes of the type
+    Source: tflite/kernels/kernel_util.cc CalculateActivationRangeQuantized; other activations
+    leave the type's whole range
     """
     scale, zero = quanta(tensor)
     limits = np.iinfo(tensor.dtype)
 
     def code(real: float) -> float:
-        # TfLiteRound of a float32 quotient: halves go away from zero. It may be infinite.
+        # TfLiteRound of a float32 quotient, half away from zero. It may be infinite.
         with np.errstate(over="ignore"):
             exact = float(np.float32(real) / np.float32(scale))
         return zero + float(np.copysign(np.floor(abs(exact) + 0.5), exact))
@@ -156,7 +156,7 @@ def clamp_codes(tensor: Tensor, clamp: str) -> tuple[float, float]:
 
 
 def _code_range(tensor: Tensor, clamp: str) -> tuple[float, float]:
-    """Return the real numbers that the least and the greatest code behind a clamp stand for."""
+    """Return the real numbers of the minimum and maximum integer after a clamp."""
     scale, zero = quanta(tensor)
     limits, (low, high) = np.iinfo(tensor.dtype), clamp_codes(tensor, clamp)
     return (max(low, limits.min) - zero) * scale, (min(high, limits.max) - zero) * scale

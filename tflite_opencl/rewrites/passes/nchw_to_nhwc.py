@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""TRANSPOSEs are pushed together and cancelled.
+"""Merges and cancels TRANSPOSEs.
 
     x -TRANSPOSE-> t -RELU-> u -TRANSPOSE back-> y        becomes        x -RELU-> y
 
-Converters from PyTorch and ONNX, whose pictures are NCHW, put a TRANSPOSE before and behind each
-convolution, which TFLite has for NHWC alone. What lies between them are often functions of single
-elements, sums, CONCATENATION and PAD, which compute the same in any order of
-dimensions. Such nodes that are joined make a region. A region changes its order where that needs
-fewer TRANSPOSEs than there are: those at its borders go, and new ones come where another order is
-needed. Two TRANSPOSEs in a row become one or none. No number is computed otherwise: exact.
+Converters from PyTorch and ONNX, whose pictures are NCHW, put a TRANSPOSE before and after each
+convolution, which TFLite supports for NHWC only. The nodes between them are often elementwise
+functions, sums, CONCATENATION and PAD, which work in any order of
+dimensions. Connected nodes of this kind form a region. A region changes its order if that needs
+fewer TRANSPOSEs in total: those at its borders are removed, and new ones are inserted where another
+order is required. Two successive TRANSPOSEs become one or none. No value changes: exact.
 
-An order is a TRANSPOSE's list: dimension i of what it makes is dimension order[i] of its source.
+An order is a TRANSPOSE's permutation: dimension i of its output is dimension order[i] of its input.
 
 Targets save copies of whole tensors, and see convolutions next to their activations.
 """
@@ -28,21 +28,21 @@ from tflite_opencl.rewrites.changes import Notes, is_op, known_values, new_tenso
 
 Order = tuple[int, ...]
 
-# Functions of one element, or of elements that stand at one place.
+# Elementwise functions of one or more operands.
 _ELEMENT_WISE = (
     "ABS ADD CAST CEIL COS DEQUANTIZE DIV ELU EXP FLOOR HARD_SWISH LEAKY_RELU LOG LOGISTIC MAXIMUM"
     " MINIMUM MUL NEG POW QUANTIZE RELU RELU6 RELU_N1_TO_1 ROUND RSQRT SIN SQRT SQUARE"
     " SQUARED_DIFFERENCE SUB TANH"
 )
-# Op -> the first input that is not numbers to compute with.
+# Op -> the index of the first input that is not data.
 _SIZES = {"PAD": 1, "PADV2": 1}
 _ARITY = {"PAD": 2, "PADV2": 3}
-# The op versions that brought types. Source: tflite/tools/versioning/op_version.cc
+# The op versions that introduced types. Source: tflite/tools/versioning/op_version.cc
 _TRANSPOSE_VERSIONS = {"int8": 2, "bool": 3, "int16": 4}
 
 
 def rewrite(graph: Graph, notes: Notes | None = None) -> Graph:
-    """Return the graph with fewer TRANSPOSEs; the same one if none can go."""
+    """Return the graph with fewer TRANSPOSEs; the same object if none can be removed."""
     given = [node for node in graph.nodes if node.op == "TRANSPOSE" and node.outputs]
     before = graph
     while (fewer := _with_fewer(graph)) is not graph:
@@ -59,7 +59,7 @@ def rewrite(graph: Graph, notes: Notes | None = None) -> Graph:
 
 
 def _with_fewer(graph: Graph) -> Graph:
-    """Return the graph with at least one TRANSPOSE less, or the same one."""
+    """Return the graph with at least one TRANSPOSE less, or the same object."""
     links = DefUse(graph)
     for node in graph.nodes:
         order = _order_of(graph, node)
@@ -72,7 +72,7 @@ def _with_fewer(graph: Graph) -> Graph:
 
 
 def _joined(graph: Graph, links: DefUse, node: Node, order: Order) -> Graph:
-    """Return the graph without a TRANSPOSE that keeps the order or follows on another one."""
+    """Return the graph without a TRANSPOSE that is an identity or follows another one."""
     source, result = node.inputs[0], node.outputs[0]
     first = links.producer(source)
     before = None if first is None else _order_of(graph, first)
@@ -95,7 +95,7 @@ def _joined(graph: Graph, links: DefUse, node: Node, order: Order) -> Graph:
 
 
 def _region(graph: Graph, links: DefUse, node: Node, rank: int) -> set[Node]:
-    """Return the joined nodes behind a TRANSPOSE that take any order."""
+    """Return the connected nodes after a TRANSPOSE that work in any order."""
     region: set[Node] = set()
     waiting = [*links.consumers(node.outputs[0])]
     while waiting:
@@ -110,9 +110,9 @@ def _region(graph: Graph, links: DefUse, node: Node, rank: int) -> set[Node]:
 
 
 def _moved(graph: Graph, links: DefUse, node: Node, order: Order) -> Graph:
-    """Return the graph with the region behind a TRANSPOSE in the order before it.
+    """Return the graph with the region after a TRANSPOSE in the order before it.
 
-    The same graph if that costs as many TRANSPOSEs as it saves.
+    The same object if that needs as many TRANSPOSEs as it saves.
     """
     region, back = _region(graph, links, node, len(order)), inverse_of(order)
     inside = {node.outputs[0] for node in region}
@@ -121,7 +121,7 @@ def _moved(graph: Graph, links: DefUse, node: Node, order: Order) -> Graph:
     )
     new: dict[Tensor, Tensor] = {}
     gone: set[Node] = set()
-    coming: dict[Tensor, Node] = {}  # a tensor that needs a new TRANSPOSE -> that
+    coming: dict[Tensor, Node] = {}  # a tensor that needs a new TRANSPOSE -> that node
     for tensor in entries:
         maker = links.producer(tensor)
         if maker is not None and _order_of(graph, maker) == order:
@@ -164,7 +164,7 @@ def _steps(
     for node in graph.nodes:
         if node in region:
             for tensor in _computed_inputs(node):
-                # One made in the region has its TRANSPOSE behind its node already.
+                # A tensor computed in the region already has its TRANSPOSE.
                 if tensor in coming and coming[tensor].inputs[0] is tensor and tensor not in begun:
                     begun.add(tensor)
                     steps.append(coming[tensor])
@@ -176,7 +176,7 @@ def _steps(
 
 
 def _order_of(graph: Graph, node: Node) -> Order | None:
-    """Return a TRANSPOSE's order; None: it is no TRANSPOSE, or its order is not known."""
+    """Return a TRANSPOSE's order; None: not a TRANSPOSE, or its order is unknown."""
     if not is_op(node, "TRANSPOSE", 2):
         return None
     (source, order), result = node.inputs, node.outputs[0]
@@ -184,7 +184,7 @@ def _order_of(graph: Graph, node: Node) -> Order | None:
     if source is None or values is None or values.dtype not in ("int32", "int64"):
         return None
     numbers = values.ravel().tolist()
-    # Negative numbers count from the end.
+    # Negative indices count from the end.
     rank = len(source.shape)
     found = tuple(number + rank if number < 0 else number for number in numbers)
     if sorted(found) != list(range(rank)):
@@ -193,7 +193,7 @@ def _order_of(graph: Graph, node: Node) -> Order | None:
 
 
 def inverse_of(order: Order) -> Order:
-    """Return the order that undoes one."""
+    """Return the inverse permutation."""
     return tuple(order.index(dimension) for dimension in range(len(order)))
 
 
@@ -206,7 +206,7 @@ def _transpose(source: Tensor, result: Tensor, order: Order) -> Node:
 
 
 def _before_order(tensor: Tensor, order: Order) -> Tensor:
-    """Return a new computed tensor of which a TRANSPOSE of this order makes `tensor`."""
+    """Return a new computed tensor that a TRANSPOSE of this order turns into `tensor`."""
     name, back = f"{tensor.name}/before_transpose", inverse_of(order)
     shape = [tensor.shape[i] for i in back]
     signature = tuple(tensor.shape_signature[i] for i in back if tensor.shape_signature)
@@ -214,13 +214,13 @@ def _before_order(tensor: Tensor, order: Order) -> Tensor:
 
 
 def _computed_inputs(node: Node) -> list[Tensor]:
-    """Return the inputs that hold numbers to compute with and are no constants."""
+    """Return the data inputs that are not constants."""
     inputs = node.inputs[: _SIZES.get(node.op)]
     return [tensor for tensor in inputs if tensor is not None and tensor.data is None]
 
 
 def _takes_any_order(graph: Graph, node: Node, rank: int) -> bool:
-    """Whether `_reordered` has the node in another order of this many dimensions."""
+    """Whether `_reordered` supports the node in another order of this rank."""
     names = (*_ELEMENT_WISE.split(), "CONCATENATION", *_SIZES)
     if node.op not in names or not is_op(node, node.op, _ARITY.get(node.op, len(node.inputs))):
         return False
@@ -237,7 +237,7 @@ def _takes_any_order(graph: Graph, node: Node, rank: int) -> bool:
     if any(t.quantization and len(t.quantization.scale) > 1 for t in (*computed, *constants)):
         return False
     if any(tensor.data.shape != tensor.shape for tensor in constants if tensor.data is not None):
-        return False  # bytes of a type that numpy lacks
+        return False  # a type that numpy lacks
     if node.op not in _SIZES:
         return True
     sizes = node.inputs[1]
@@ -249,9 +249,9 @@ def _takes_any_order(graph: Graph, node: Node, rank: int) -> bool:
 
 
 def _reordered(node: Node, order: Order, tensors: Mapping[Tensor, Tensor]) -> Node:
-    """Return the node that computes what a TRANSPOSE of `order` turns into the node's output.
+    """Return the node whose output, transposed by `order`, is the old node's output.
 
-    `tensors`: its computed inputs and its output -> the tensors before that TRANSPOSE.
+    `tensors`: its computed inputs and its output -> the tensors before the TRANSPOSE.
     """
     numbers = node.inputs[: _SIZES.get(node.op)]
     inputs = [tensors[t] if t in tensors else _constant(t, order) for t in numbers if t is not None]
@@ -269,7 +269,7 @@ def _reordered(node: Node, order: Order, tensors: Mapping[Tensor, Tensor]) -> No
 
 
 def _constant(tensor: Tensor, order: Order) -> Tensor:
-    """Return a constant in the order before the TRANSPOSE; one number is the same in any order."""
+    """Return a constant in the order before the TRANSPOSE; scalars are unchanged."""
     values = np.asarray(tensor.data)
     if values.size == 1:
         return tensor

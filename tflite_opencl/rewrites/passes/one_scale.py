@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Real weights -> codes of one scale, with the least error of the outputs.
+"""Quantises weights to a single scale with the minimum output error.
 
-Two steps. The scale: of those tried, the one with the least sum of squared errors, each counted as
-its input says; a smaller scale clamps the greatest weights. The rounding: inputs behind a RELU are
-never below 0, so errors of one output channel that point the same way add up to a shift of the
-whole channel. Weights that lie nearly between two codes take the other one until the errors, times
-their inputs' means, come to about 0.
+Two steps. The scale: of some candidates, the one with the least weighted sum of squared errors; a
+smaller scale clamps the largest weights. The rounding: inputs after a RELU are
+never negative, so errors of an output channel in the same direction add up to a bias of the
+channel. Weights almost midway between two integers are rounded the other way until the errors,
+weighted by the inputs' means, sum to about 0.
 
 Source of the rounding: Guo et al., SQuant: On-the-Fly Data-Free Quantization via Diagonal Hessian
 Approximation (ICLR 2022), its sums over an output channel.
@@ -19,31 +19,31 @@ import numpy as np
 from numpy.typing import NDArray
 
 Reals = NDArray[np.float64]
-MOST_CODE = 127  # of int8 weights; TFLite's kernels want no -128
-_CLAMPS = np.geomspace(0.3, 1, 13)  # tried: which part of the greatest weight is not clamped
+MOST_CODE = 127  # of int8 weights; TFLite's kernels require symmetric ones
+_CLAMPS = np.geomspace(0.3, 1, 13)  # candidates: fraction of the largest weight that is not clamped
 _LEAST_SCALE = float(np.finfo(np.float32).tiny)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Coded:
-    """Weights at one scale."""
+    """Quantised weights with a single scale."""
 
     scale: float  # an exact float32 value
-    codes: Reals  # whole numbers
+    codes: Reals  # integers
 
     @property
     def values(self) -> Reals:
-        """The real numbers that the codes stand for."""
+        """The dequantised weights."""
         return self.codes * self.scale
 
 
 def coded(weights: Reals, counts: Reals, means: Reals, least_scale: float = 0.0) -> Coded:
-    """Return the codes of weights at the best scale.
+    """Return weights quantised at the best scale.
 
-    `counts`: how much the square of an error in each weight counts. `means`: the mean of what it is
-    multiplied by. `least_scale`: what else is stored by this scale allows no smaller one.
+    `counts`: weights of the squared errors. `means`: mean of the value that each weight is
+    multiplied by. `least_scale`: lower bound, for other data that shares the scale.
 
-    Shapes: (outputs, ...), or what is broadcast to it; the errors of one output add up.
+    Shapes: (outputs, ...), or broadcastable to it; the errors of one output are summed.
     """
     best = Coded(_LEAST_SCALE, np.zeros_like(weights))
     least = np.inf
@@ -58,15 +58,15 @@ def coded(weights: Reals, counts: Reals, means: Reals, least_scale: float = 0.0)
 
 
 def _with_even_sums(first: Coded, weights: Reals, means: Reals) -> Reals:
-    """Return codes whose errors times the means add up to about 0 for each output."""
+    """Return weights whose errors, times the means, sum to about 0 for each output."""
     rows = len(weights)
     errors = (first.values - weights).reshape(rows, -1)
     codes = first.codes.reshape(rows, -1)
     means = np.broadcast_to(means, weights.shape).reshape(rows, -1)
     sums = (errors * means).sum(axis=1)
-    towards = np.sign(errors)  # the other code lies one step against it
+    towards = np.sign(errors)  # the other integer is one step in the opposite direction
     can = (errors * means * np.sign(sums)[:, None] > 0) & (np.abs(codes - towards) <= MOST_CODE)
-    # Those nearest to the middle between two codes first: another code costs them least.
+    # Those closest to the midpoint first: they add the least error.
     order = np.argsort(np.where(can, -np.abs(errors), np.inf), axis=1, kind="stable")
     can = np.take_along_axis(can, order, axis=1)
     gains = np.where(can, np.take_along_axis(np.abs(means) * first.scale, order, axis=1), 0)

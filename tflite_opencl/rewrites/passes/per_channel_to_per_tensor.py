@@ -1,29 +1,29 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Convolutions with a weight scale for each output channel get one scale (lossy).
+"""Converts per-channel weight scales of convolutions to per-tensor scales (lossy).
 
     x -CONV_2D, o scales-> y        becomes        x -CONV_2D, one scale-> y
 
-The one scale is the one with the least error of the outputs: weights beyond 127 of it are clamped
-where that costs less than coarser steps for all others, and the errors of one output channel come
-to about 0 together (one_scale.py), which a correction of the bias would be for. An error counts as
-much as its input can hold, by the ranges that layers.py proves. So the weights of a dead channel,
-which is 0 for every input (a RELU of what is never positive), count nothing and become 0. In
-MobileNet V2 these are the greatest weights by far.
+The scale has the minimum output error: weights beyond 127 quanta are clamped
+if that costs less than coarser steps for all others, and the errors of each output channel sum
+to about 0 (one_scale.py), which replaces bias correction. Errors are weighted by the possible
+magnitude of their input, by the ranges that layers.py proves. So the weights of a dead channel,
+which is 0 for every input (a RELU of values never positive), have no weight and become 0. In
+MobileNet V2 these are by far the largest weights.
 
 Before that, the channels between two such layers are equalised:
 
     x -A-> t -B-> y: channel c of A's weights and bias * f[c], of B's weights / f[c], f[c] >= 1
 
-That is exact up to rounding where nothing that was stored before is clamped now: a RELU's 0 is 0 at
-every scale, and f[c] is only as great as keeps the proven range of t within its type, its scale,
-and RELU6's 6. It is kept where the two layers' errors, relative to their outputs, get less.
+That is exact up to rounding if nothing is clamped that was not before: a RELU's 0 is 0 at
+every scale, and f[c] is limited to keep the proven range of t within its type, its scale,
+and RELU6's 6. It is applied if the errors of both layers, relative to their outputs, decrease.
 
 The equalisation: Nagel et al., Data-Free Quantization Through Weight Equalization and Bias
-Correction (ICCV 2019), section 4.1, with proven ranges in the place of RELU6 -> RELU. The bias is
+Correction (ICCV 2019), section 4.1, with proven ranges instead of RELU6 -> RELU. The bias is
 stored in quanta of input scale * new weight scale.
 
-It is for targets with one scale a tensor: Mesa's Teflon drivers refuse per-channel convolutions.
-It runs before passes that mix channels (unstride_convolutions): ranges are of channels.
+For targets with per-tensor scales: Mesa's Teflon drivers reject per-channel convolutions.
+Must precede passes that mix channels (unstride_convolutions): ranges are per channel.
 """
 
 from __future__ import annotations
@@ -60,19 +60,19 @@ from tflite_opencl.rewrites.passes.layers import (
 )
 from tflite_opencl.rewrites.passes.one_scale import MOST_CODE, Coded, coded
 
-_SWEEPS = 3  # over all pairs of layers; more of them change nothing that can be measured
-_MOST_FACTOR = 256.0  # of a channel that can hold next to nothing
+_SWEEPS = 3  # over all pairs of layers; more have no measurable effect
+_MOST_FACTOR = 256.0  # of a channel with almost no range
 _LEAST_SCALE = float(np.finfo(np.float32).tiny)
-_MOST_BIAS = 2**30  # quanta: sums of 32 bits need room beside it
+_MOST_BIAS = 2**30  # quanta: leaves room for 32-bit sums
 
 
 @dataclass(slots=True, eq=False)
 class _Scaled:
-    """A layer while the factors of its channels grow."""
+    """A layer during equalisation."""
 
     layer: Layer
-    mean: Reals  # (c,): of each input channel, spread evenly over its range
-    variance: Reals  # (c,): the same
+    mean: Reals  # (c,): of each input channel, assuming a uniform distribution
+    variance: Reals  # (c,): likewise
     dead: NDArray[np.bool_]  # (o,): outputs that are 0 for every input
     in_factor: Reals  # (c,)
     out_factor: Reals  # (o,)
@@ -84,33 +84,33 @@ class _Scaled:
         return np.asarray(is_live & ~self.dead[:, None, None])
 
     def weights(self) -> Reals:
-        """The weights times the factors; what is not needed is 0."""
+        """The weights times the factors; irrelevant ones are 0."""
         scaled = self.layer.weights * self.out_factor[:, None, None]
         return np.asarray(np.where(self.needed, scaled / self.layer.per_input(self.in_factor), 0.0))
 
     def bias(self) -> Reals:
-        """The bias times the factors; of a dead output it is 0."""
+        """The bias times the factors; 0 for dead outputs."""
         return np.asarray(np.where(self.dead, 0.0, self.layer.bias * self.out_factor))
 
     def _per_error(self, inputs: Reals, power: int) -> Reals:
-        """Return what an error in each weight is times: inputs and factors to some power."""
+        """Return the factor of each weight's error: inputs and factors to some power."""
         factors = self.layer.per_input(inputs * self.in_factor**power)
         return np.asarray(
             np.where(self.needed, factors / self.out_factor[:, None, None] ** power, 0.0)
         )
 
     def counts(self) -> Reals:
-        """How much the square of an error in a weight counts, in squares of the old outputs."""
+        """The weights of squared errors, in squares of the old outputs."""
         return self._per_error(self.mean**2 + self.variance, 2)
 
     def means(self) -> Reals:
-        """What an error in a weight shifts the old outputs by."""
+        """The shift of the old outputs per error."""
         return self._per_error(self.mean, 1)
 
     def loss_db(self, coded: Coded) -> float | None:
-        """Return the signal to quantisation noise of the outputs; None: no noise, or no signal.
+        """Return the outputs' signal to quantisation noise ratio; None: no noise, or no signal.
 
-        The signal is how the outputs vary. The noise is how their errors do, and how these shift.
+        The signal is the outputs' variance. The noise is the errors' variance and squared bias.
         """
         errors = coded.values - self.weights()
         signal = (self.layer.weights**2 * self.layer.per_input(self.variance)).sum(
@@ -121,7 +121,7 @@ class _Scaled:
         return 10 * log10(signal / noise) if signal > 0 and noise > 0 else None
 
     def expected_error(self) -> float:
-        """The mean square of the error where no weight is clamped, as a part of the signal.
+        """The mean squared error without clamping, relative to the signal.
 
         The signal is the mean square of the outputs without their bias, summed over the channels.
         """
@@ -133,9 +133,9 @@ class _Scaled:
 
 
 def rewrite(graph: Graph, notes: Notes | None = None, equalise: bool = True) -> Graph:
-    """Return the graph with one scale for each convolution's weights; the same one if it has that.
+    """Return the graph with per-tensor weight scales; the same object if it has no others.
 
-    `equalise`: False shows what it is worth. Notes have each layer's signal to quantisation noise.
+    `equalise`: False to measure its benefit. Notes have each layer's signal-to-noise ratio.
     """
     found = dict(found_at(graph.nodes, notes, lambda node: _of_several_scales(graph, node)))
     if not found:
@@ -158,7 +158,7 @@ def rewrite(graph: Graph, notes: Notes | None = None, equalise: bool = True) -> 
 
 
 def _of_several_scales(graph: Graph, node: Node) -> Convolution | None:
-    """Return a convolution with several scales, if the node has them; Left: it has to stay."""
+    """Return a convolution with several scales, or None; Left: it has to stay."""
     weights = node.inputs[1] if len(node.inputs) > 1 else None
     if weights is None or len(weights.quantization.scale if weights.quantization else ()) < 2:
         return None
@@ -184,7 +184,7 @@ def _start(conv: Convolution, ranges: Mapping[Tensor, Range]) -> _Scaled:
 
 
 def _equalise(graph: Graph, scaled: Mapping[Node, _Scaled], ranges: Mapping[Tensor, Range]) -> None:
-    """Set the factors of the channels between two layers where these lose less for it."""
+    """Set the factors of the channels between two layers if their errors decrease."""
     links = DefUse(graph)
     pairs = []
     for node, first in scaled.items():
@@ -201,7 +201,7 @@ def _equalise(graph: Graph, scaled: Mapping[Node, _Scaled], ranges: Mapping[Tens
 
 
 def _greatest_factors(first: _Scaled, inputs: Range) -> Reals:
-    """Return by how much each output channel can grow so that nothing more of it is clamped."""
+    """Return the maximum factor of each output channel that clamps nothing more."""
     low, high = stored_range(first.layer.conv)
     least, most = sums_of(first.layer, inputs)
     limits = np.full(len(most), _MOST_FACTOR)
@@ -212,7 +212,7 @@ def _greatest_factors(first: _Scaled, inputs: Range) -> Reals:
 
 
 def _balanced(first: _Scaled, second: _Scaled, limits: Reals) -> Reals:
-    """Return the factors that make a channel's weights as great in both layers, within limits."""
+    """Return factors that equalise a channel's weights in both layers, within limits."""
     ours = np.abs(first.weights()).max(axis=(1, 2))
     theirs = np.zeros(second.layer.conv.in_c)
     np.maximum.at(theirs, second.layer.reads, np.abs(second.weights()).max(axis=1))
@@ -224,14 +224,14 @@ def _balanced(first: _Scaled, second: _Scaled, limits: Reals) -> Reals:
 
 
 def _coded(state: _Scaled) -> Coded:
-    """Return a layer's weights at the scale with the least error of its outputs."""
+    """Return a layer's weights at the scale with the minimum output error."""
     greatest_bias = float(np.abs(state.bias()).max(initial=0))
     least_scale = greatest_bias / (quanta(state.layer.conv.source)[0] * _MOST_BIAS)
     return coded(state.weights(), state.counts(), state.means(), least_scale)
 
 
 def _with_one_scale(state: _Scaled, made: Coded) -> Node:
-    """Return the convolution with the coded weights, and its bias in their quanta."""
+    """Return the convolution with quantised weights, and its bias in their quanta."""
     conv = state.layer.conv
     old, bias = conv.weights, conv.bias
     codes = np.moveaxis(made.codes, 0, 2) if conv.is_depthwise else made.codes

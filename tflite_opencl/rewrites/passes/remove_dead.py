@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Nodes that no output depends on go, and constants that no node reads (exact).
+"""Dead code elimination: nodes without effect on outputs, and unread constants (exact).
 
     x -A-> y, x -B-> z, output y        becomes        x -A-> y
 
-A node that does more than compute its outputs stays: one that changes a variable, calls a subgraph
-or is a custom op. TFLite runs dead nodes, too, so every target gains their time.
+Nodes with side effects stay: those that assign variables, call a subgraph,
+or are custom ops. TFLite runs dead nodes, too, so every target saves their time.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from __future__ import annotations
 from delegate.inspect import Graph, Node, Tensor
 from tflite_opencl.rewrites.changes import Change, Left, Notes, changed, without_unread
 
-# Ops that are run for what they change, too. Source: tflite/core/subgraph.cc, OpMightHaveSideEffect
+# Ops with side effects. Source: tflite/core/subgraph.cc, OpMightHaveSideEffect
 _SIDE_EFFECTS = frozenset(
     {"ASSIGN_VARIABLE", "CALL", "CALL_ONCE", "HASHTABLE", "HASHTABLE_IMPORT", "IF", "VAR_HANDLE"}
     | {"READ_VARIABLE", "STABLEHLO_COMPOSITE", "WHILE", "RANDOM_STANDARD_NORMAL", "RANDOM_UNIFORM"}
@@ -21,7 +21,7 @@ _SIDE_EFFECTS = frozenset(
 
 
 def rewrite(graph: Graph, notes: Notes | None = None) -> Graph:
-    """Return the graph without dead nodes and unread constants; the same one if it has none."""
+    """Return the graph without dead nodes and unread constants; the same object if it has none."""
     wanted: set[Tensor] = set(graph.outputs)
 
     def change(node: Node) -> Change | None:
@@ -37,7 +37,7 @@ def rewrite(graph: Graph, notes: Notes | None = None) -> Graph:
 
 
 def _reason(node: Node) -> str | None:
-    """Return why a node is run whatever reads its outputs."""
+    """Return why a node is needed even if its outputs are not read."""
     if node.is_custom:
         return "a custom op may do more than that"
     if node.op in _SIDE_EFFECTS:

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether two multipliers give one layer the same codes, proven for every sum it can have.
+"""Whether two multipliers give a layer the same outputs, proven for all possible sums.
 
-The uint8 kernels of TFLite multiply input scale and weight scale as floats, the int8 kernels as
-doubles, so their multipliers differ in the last bits. That matters only where a sum lies between
-the two places at which the code grows. Both functions are monotone, so at most 255 places decide.
+TFLite's uint8 kernels multiply input scale and weight scale as floats, the int8 kernels as
+doubles, so their multipliers differ in the last bits. That matters only if a sum lies between
+the two thresholds of an output value. Both functions are monotonic: at most 255 to check.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from delegate.ops._numbers.fixed_point import (
     quantize_multiplier,
 )
 
-# Both ways to round that TFLite can be built with.
+# Both rounding modes that TFLite can be built with.
 ROUNDINGS = (multiply_by_quantized_multiplier, multiply_by_quantized_multiplier_once)
 _MOST_SUM = 2**31 - 1
-_STEPS = 256  # codes on both sides of 0 after scaling: more than any zero point leaves apart
+_STEPS = 256  # range of scaled outputs around 0: covers any zero point
 
 
 def sums_of(node: Node, weights: NDArray[np.int64]) -> tuple[int, int]:
-    """Return the least and the greatest sum that a layer can have, for any input.
+    """Return the minimum and maximum sum of a layer over all inputs.
 
-    `weights`: less their zero point. Shapes: as TFLite's, channels last of a depthwise convolution.
+    `weights`: minus their zero point. Shapes: TFLite's; channels last for depthwise convolutions.
     """
     source, bias = node.inputs[0], node.inputs[2] if len(node.inputs) > 2 else None
     assert source is not None
@@ -44,22 +44,22 @@ def sums_of(node: Node, weights: NDArray[np.int64]) -> tuple[int, int]:
 
 
 def stay_in_32_bits(multiplier: float, least: int, greatest: int) -> bool:
-    """Whether sums from `least` to `greatest` fit an int32, and so do they after scaling.
+    """Whether sums from `least` to `greatest` fit an int32, before and after scaling.
 
-    Where they do not, kernels of one type saturate and those of another wrap around. TFLite's
-    fixed point shifts before it multiplies, by which numbers are up to twice as large.
+    Otherwise kernels of one type saturate and those of another wrap around. TFLite's fixed-point
+    arithmetic shifts before it multiplies, which may double the values.
     """
     most = max(-least, greatest)
     return most <= _MOST_SUM and 2 * most * multiplier <= _MOST_SUM
 
 
 def round_alike(one: float, other: float, least: int, greatest: int) -> bool:
-    """Whether two multipliers give the same codes for all sums from `least` to `greatest`."""
+    """Whether two multipliers give the same outputs for all sums from `least` to `greatest`."""
     pairs = [quantize_multiplier(each) for each in (one, other)]
     if pairs[0] == pairs[1]:
         return True
     if max(-least, greatest) > _MOST_SUM or any(shift > 0 or not m for m, shift in pairs):
-        return False  # sums that may wrap, or nothing that is known here
+        return False  # sums may overflow: not decidable here
     for scaled in ROUNDINGS:
         first, second = (_places(scaled, pair, least, greatest) for pair in pairs)
         if not np.array_equal(first, second):
@@ -70,7 +70,7 @@ def round_alike(one: float, other: float, least: int, greatest: int) -> bool:
 def _places(
     scaled: Callable[..., NDArray[np.int64]], pair: tuple[int, int], least: int, greatest: int
 ) -> NDArray[np.int64]:
-    """Return for each code the least sum that gives at least it; `greatest` + 1: none does."""
+    """Return the minimum sum of each output value or above; `greatest` + 1: none."""
     codes = np.arange(-_STEPS, _STEPS + 1)
     low = np.full(codes.shape, least, np.int64)
     high = np.full(codes.shape, greatest + 1, np.int64)

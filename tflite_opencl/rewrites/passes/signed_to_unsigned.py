@@ -5,14 +5,14 @@
     becomes
     x -QUANTIZE-> x uint8 -CONV_2D, w uint8-> y uint8 -QUANTIZE-> y int8
 
-A chain of such nodes has a QUANTIZE at its ends alone. Inputs and outputs of the graph keep their
-type, so that programs need no change. Codes and zero points move by 128 (signs.py).
+A chain of such nodes has QUANTIZEs only at its ends. Inputs and outputs of the graph keep their
+type, for compatibility. Values and zero points shift by 128 (signs.py).
 
-Weights need one scale: per_channel_to_per_tensor comes first. The uint8 kernels compute their
-multiplier otherwise; a layer is converted where that is proven to round every sum alike
-(rounding.py), by this weight scale or one a few bits beside it, and is left elsewhere.
+Weights need a single scale: run per_channel_to_per_tensor first. The uint8 kernels compute their
+multiplier differently; a layer is converted if that provably rounds every sum alike
+(rounding.py), with this weight scale or one a few bits away, and is left otherwise.
 
-It is for targets that know uint8 alone, as etnaviv's NPU, and for runtimes of TensorFlow 1's days.
+For targets with only uint8, such as etnaviv's NPU, and for runtimes from TensorFlow 1's time.
 Source: tflite/kernels/kernel_util.cc, and the kernels of each op in both types.
 """
 
@@ -24,5 +24,5 @@ from tflite_opencl.rewrites.passes.signs import converted
 
 
 def rewrite(graph: Graph, notes: Notes | None = None) -> Graph:
-    """Return the graph with uint8 in the place of int8; the same one where no node can be."""
+    """Return the graph with uint8 instead of int8; the same object if no node can be converted."""
     return converted(graph, notes, "uint8")

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""int8 -> uint8 and back: what signed_to_unsigned and unsigned_to_signed share.
+"""Conversion between int8 and uint8, shared by signed_to_unsigned and unsigned_to_signed.
 
-A code and its zero point both move by 128, so that each stands for the number that it stood for.
-Nodes are converted where the kernels of both types give the same then. A QUANTIZE that moves codes
-alone stands where a converted node meets another one, or an input or output of the graph.
+Values and zero points both shift by 128, so that they represent the same real numbers.
+Nodes are converted if the kernels of both types then agree. A QUANTIZE that only shifts values
+separates converted nodes from others, and from the graph's inputs and outputs.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from tflite_opencl.rewrites.passes.convolutions import require_one_scale
 from tflite_opencl.rewrites.passes.rounding import round_alike, stay_in_32_bits, sums_of
 
 LAYERS = ("CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED")  # weights are their second input
-# Ops that make conversion worth a QUANTIZE; others follow where they are joined to one of these.
+# Ops that justify a QUANTIZE; others are converted if connected to one of these.
 _ANCHORS = (*LAYERS, "ADD", "MUL", "SUB")
-# Op -> the version that has int8. Source: tflite/tools/versioning/op_version.cc
+# Op -> the version that introduced int8. Source: tflite/tools/versioning/op_version.cc
 VERSIONS = {
     **{"CONV_2D": 3, "DEPTHWISE_CONV_2D": 3, "FULLY_CONNECTED": 4, "QUANTIZE": 1, "RESHAPE": 1},
     **dict.fromkeys(("ADD", "MUL", "SUB", "AVERAGE_POOL_2D", "MAX_POOL_2D", "SOFTMAX", "PAD"), 2),
@@ -34,13 +34,13 @@ _MOVED_UNCHANGED = ("CONCATENATION",)  # its uint8 kernel scales inputs, its int
 
 
 _OTHER = {"uint8": "int8", "int8": "uint8"}
-_BY = {"uint8": 128, "int8": -128}  # target type -> what a code becomes more by
-_BESIDE = 8  # scales of uint8 weights that are tried on each side, one bit apart
+_BY = {"uint8": 128, "int8": -128}  # target type -> the shift of values
+_BESIDE = 8  # scales of uint8 weights to try in each direction, one ulp apart
 
 
 def converted(graph: Graph, notes: Notes | None, target: str) -> Graph:
-    """Return the graph with the other type's nodes in this one; the same one where none can be."""
-    # Those that can be converted -> their weights in the target type, of layers.
+    """Return the graph with nodes converted to this type; the same object if none can be."""
+    # Convertible nodes -> their weights in the target type, for layers.
     able = dict(found_at(graph.nodes, notes, lambda node: _weights(graph, node, target)))
     chosen = _with_an_anchor(set(able), _OTHER[target])
     for node in able:
@@ -55,9 +55,9 @@ def _quantised(node: Node, dtype: str) -> list[Tensor]:
 
 
 def _weights(graph: Graph, node: Node, target: str) -> tuple[Tensor, ...] | None:
-    """Return a layer's weights in the target type, () for another node that can be of that type.
+    """Return a layer's weights in the target type, () for another convertible node.
 
-    None: the node has no number of the source type, or stands at a border of the types.
+    None: the node has no data of the source type, or converts between the types.
     """
     is_border = node.op == "QUANTIZE" and _quantised(node, target)
     if is_border or not _quantised(node, _OTHER[target]):
@@ -73,7 +73,7 @@ def _weights(graph: Graph, node: Node, target: str) -> tuple[Tensor, ...] | None
 
 
 def _require_layer(node: Node) -> None:
-    """Require that a layer's weights and bias can be of another type."""
+    """Require that a layer's weights and bias can be converted."""
     weights = node.inputs[1] if len(node.inputs) in (2, 3) else None
     if weights is None or not node.inputs[0] or len(node.outputs) != 1:
         raise Left("weights are left out")
@@ -88,7 +88,7 @@ def _require_layer(node: Node) -> None:
 
 
 def _require_types(graph: Graph, node: Node, dtype: str) -> None:
-    """Require that a node can be of the other type, but for a layer's weights."""
+    """Require that a node can be converted, apart from a layer's weights."""
     numbers = [t for t in (*node.inputs, *node.outputs) if t is not None and t.dtype[-2:] != "32"]
     kinds = {t.dtype for t in (*node.inputs[:2], *node.outputs) if t is not None}
     if node.op in LAYERS and kinds != {dtype}:
@@ -111,7 +111,7 @@ def _require_types(graph: Graph, node: Node, dtype: str) -> None:
 
 
 def _converted_weights(node: Node, target: str) -> Tensor:
-    """Return a layer's weights in the target type: of int8 the zero point is 0, of uint8 128."""
+    """Return a layer's weights in the target type: zero point 0 for int8, 128 for uint8."""
     source, weights, result = node.inputs[0], node.inputs[1], node.outputs[0]
     if weights is None or weights.data is None or weights.is_sparse:
         raise Left("weights that are computed or sparse")
@@ -134,21 +134,21 @@ def _converted_weights(node: Node, target: str) -> Tensor:
 
 
 def _scale(node: Node, sums: tuple[int, int], target: str) -> float:
-    """Return the scale of a layer's weights by which kernels of both types round every sum alike.
+    """Return a weight scale with which kernels of both types round every sum alike.
 
-    `sums`: the least and the greatest.
-    Source: tflite/kernels/kernel_util.cc, PopulateConvolutionQuantizationParams for what the int8
-    kernels multiply by, GetQuantizedConvolutionMultipler for the uint8 kernels
+    `sums`: minimum and maximum.
+    Source: tflite/kernels/kernel_util.cc, PopulateConvolutionQuantizationParams for the int8
+    kernels' multiplier, GetQuantizedConvolutionMultipler for the uint8 kernels'
     """
     tensors = (node.inputs[0], node.inputs[1], node.outputs[0])
     in_scale, scale, out_scale = (quanta(each)[0] for each in tensors if each is not None)
     of_int8 = in_scale * scale / out_scale
     if not stay_in_32_bits(of_int8, *sums):
         raise Left("sums that leave 32 bits: kernels of both types treat them otherwise")
-    if node.op == "FULLY_CONNECTED":  # its kernels of both types share the multiplier
+    if node.op == "FULLY_CONNECTED":  # its kernels share the multiplier
         return scale
     low = high = np.float32(scale)
-    tried = [scale]  # and those next to it, the nearest first
+    tried = [scale]  # and its neighbours, nearest first
     for _ in range(_BESIDE if target == "uint8" else 0):
         low, high = np.nextafter(low, np.float32(0)), np.nextafter(high, np.float32(np.inf))
         tried += [float(low), float(high)]
@@ -162,7 +162,7 @@ def _scale(node: Node, sums: tuple[int, int], target: str) -> float:
 
 
 def _counts_are_odd(node: Node) -> bool:
-    """Whether each window has an odd number of pixels, so that no mean is between two codes."""
+    """Whether all windows have an odd number of pixels, so that no mean is a tie."""
     options, source, result = node.options, node.inputs[0], node.outputs[0]
     if source is None or len(source.shape) != 4 or len(result.shape) != 4:
         return False
@@ -174,7 +174,7 @@ def _counts_are_odd(node: Node) -> bool:
 
 
 def _with_an_anchor(able: set[Node], dtype: str) -> set[Node]:
-    """Return the nodes that are joined to an anchor by tensors of the type."""
+    """Return the nodes connected to an anchor by tensors of the type."""
     chosen: set[Node] = set()
     more = {node for node in able if node.op in _ANCHORS}
     while more:
@@ -187,9 +187,9 @@ def _with_an_anchor(able: set[Node], dtype: str) -> set[Node]:
 def _with_borders(
     graph: Graph, chosen: set[Node], weights: Mapping[Node, tuple[Tensor, ...]], target: str
 ) -> Graph:
-    """Return the graph with the chosen nodes converted, and a QUANTIZE at each border.
+    """Return the graph with the selected nodes converted, and a QUANTIZE at each border.
 
-    `weights`: of the layers among them, in the target type.
+    `weights`: of its layers, in the target type.
     """
     others = [node for node in graph.nodes if node not in chosen]
     ends = (t for node in others for t in (*node.inputs, *node.outputs) if t is not None)
@@ -219,7 +219,7 @@ def _with_borders(
 
 
 def _moved(old: Tensor, target: str, is_same: bool = False) -> Tensor:
-    """Return a tensor in the target type; `is_same`: it takes the place of the old one."""
+    """Return a tensor in the target type; `is_same`: it replaces the old one."""
     assert old.quantization is not None
     zero_points = tuple(zero + _BY[target] for zero in old.quantization.zero_point)
     quantization = replace(old.quantization, zero_point=zero_points)

@@ -5,12 +5,12 @@
     becomes
     x -QUANTIZE-> x int8 -CONV_2D, w int8-> y int8 -QUANTIZE-> y uint8
 
-A chain of such nodes has a QUANTIZE at its ends alone. Inputs and outputs of the graph keep their
-type, so that programs need no change. Codes and zero points move by 128 (signs.py). Weights move by
-their zero point, because int8 weights have none; those farther than 127 from it have no int8 code,
-and their layer is left. So is one whose multiplier rounds some sum otherwise (rounding.py).
+A chain of such nodes has QUANTIZEs only at its ends. Inputs and outputs of the graph keep their
+type, for compatibility. Values and zero points shift by 128 (signs.py). Weights shift by their
+zero point, because int8 weights have none; those farther than 127 from it are not representable,
+and their layer is left. So is one whose multiplier rounds some sum differently (rounding.py).
 
-It is for targets that know int8 alone (CMSIS-NN and other kernels for TFLite Micro).
+For targets with only int8 (CMSIS-NN and other kernels for TFLite Micro).
 Source: tflite/kernels/kernel_util.cc, and the kernels of each op in both types.
 """
 
@@ -22,5 +22,5 @@ from tflite_opencl.rewrites.passes.signs import converted
 
 
 def rewrite(graph: Graph, notes: Notes | None = None) -> Graph:
-    """Return the graph with int8 in the place of uint8; the same one where no node can be."""
+    """Return the graph with int8 instead of uint8; the same object if no node can be converted."""
     return converted(graph, notes, "int8")

@@ -5,16 +5,16 @@
     becomes
     x -PAD-> (n, h', w', c) -SPACE_TO_DEPTH, s-> (n, h'/s, w'/s, s * s * c) -CONV_2D-> y
 
-The pixels of a block of s x s become channels. A weight for the pixel s * q + r of the window is
-the new weight for the block q and the pixel r in it; the rest of the new weights is the zero point,
+The pixels of a block of s x s become channels. The weight of the window's pixel s * q + r becomes
+the weight of pixel r in block q; the other new weights are the zero point,
 which adds nothing, so the pass is exact. Depthwise and grouped weights become dense, because a
-block's pixels are channels that one output channel reads.
+block's pixels are channels read by the same output channel.
 
-The new convolution pads SAME where that is what the old one did. Elsewhere, and where the size is
-no multiple of s, PAD adds the zero point around the picture, and the convolution is VALID.
+The new convolution pads SAME if that matches the old padding. Otherwise, and if the size is
+not a multiple of s, PAD adds the zero point around the picture, and the convolution is VALID.
 
-It is for targets without strides: etnaviv's NPU takes them so (Mesa, etnaviv_ml_nn.c,
-`strided_to_normal`). It pays with weights and multiply-adds for what the old window did not cover.
+For targets without strides: etnaviv's NPU uses this form (Mesa, etnaviv_ml_nn.c,
+`strided_to_normal`). It costs weights and multiply-adds for pixels outside the old window.
 """
 
 from __future__ import annotations
@@ -34,23 +34,23 @@ from tflite_opencl.rewrites.passes.convolutions import (
     convolution_of,
 )
 
-# The op versions that brought int8. Source: tflite/tools/versioning/op_version.cc
+# The op versions that introduced int8. Source: tflite/tools/versioning/op_version.cc
 _VERSIONS = {"int8": 2, "uint8": 1}
 
 
 @dataclass(frozen=True, slots=True)
 class _Blocks:
-    """How a window of blocks slides along one axis."""
+    """The movement of a window of blocks along one axis."""
 
     kernel: int  # in blocks
-    first: int  # where in the window's pixels the old window begins
+    first: int  # offset of the old window in the new one, in pixels
     before: int  # pixels that PAD adds
     after: int
 
 
 def rewrite(graph: Graph, notes: Notes | None = None) -> Graph:
-    """Return the graph without strided quantised convolutions; the same one if it has none."""
-    # What convolutions that read one tensor alike share: (tensor, stride, pads) -> its blocks.
+    """Return the graph without strided quantised convolutions; the same object if it has none."""
+    # Shared by convolutions with the same input: (tensor, stride, pads) -> its blocks.
     made: dict[tuple[object, ...], Tensor] = {}
 
     def change(node: Node) -> Change | None:
@@ -69,7 +69,7 @@ def _strides(conv: Convolution) -> tuple[int, int]:
 
 
 def _require_unstridable(conv: Convolution) -> None:
-    """Require that the strides of a convolution whose weights can be rewritten may go."""
+    """Require that the strides of a rewritable convolution can be removed."""
     if conv.source.dtype == "int16":
         raise Left("int16: the reference kernels have no SPACE_TO_DEPTH of int16")
     height, width = _strides(conv)
@@ -82,7 +82,7 @@ def _require_unstridable(conv: Convolution) -> None:
 
 
 def _unstrided(conv: Convolution, made: dict[tuple[object, ...], Tensor]) -> list[Node]:
-    """Return the nodes in the place of one strided convolution."""
+    """Return the replacement nodes of a strided convolution."""
     padding, blocks = _windows(conv.axes())
     stride = _strides(conv)[0]
     pads = tuple((each.before, each.after) for each in blocks)
@@ -108,7 +108,7 @@ def _windows(both: Sequence[Axis]) -> tuple[str, list[_Blocks]]:
 def _to_depth(
     conv: Convolution, stride: int, pads: tuple[tuple[int, int], ...], steps: list[Node]
 ) -> Tensor:
-    """Append a PAD, where there is something to pad, and a SPACE_TO_DEPTH; return its result."""
+    """Append a PAD, if needed, and a SPACE_TO_DEPTH; return the result."""
     source, name = conv.source, conv.result.name
     batch, height, width, channels = source.shape
     version = _VERSIONS[source.dtype]
@@ -127,19 +127,19 @@ def _to_depth(
 
 
 def _like(source: Tensor, name: str, shape: tuple[int, ...]) -> Tensor:
-    """Return a computed tensor of the same quantisation and the same kind of batch."""
+    """Return a computed tensor with the same quantisation and kind of batch."""
     signature = (-1, *shape[1:]) if source.shape_signature[:1] == (-1,) else ()
     return new_tensor(name, shape, source.dtype, source.quantization, None, signature)
 
 
 def _same(axis: Axis) -> _Blocks | None:
-    """Return the window whose SAME padding is the old one's; None where there is none."""
+    """Return the window whose SAME padding matches the old one; None if there is none."""
     stride = axis.stride
     if axis.size % stride or axis.out != axis.size // stride:
         return None
     least = -(-axis.extent // stride)
     for kernel in (least, least + 1, least + 2):
-        # SAME adds as many blocks before the picture, and all their pixels are padding.
+        # SAME adds that many blocks before the picture, which are padding completely.
         first = (kernel - 1) // 2 * stride - axis.before
         if 0 <= first <= kernel * stride - axis.extent:
             return _Blocks(kernel, first, 0, 0)
@@ -147,11 +147,11 @@ def _same(axis: Axis) -> _Blocks | None:
 
 
 def _padded(axis: Axis) -> _Blocks:
-    """Return the window that begins where the padded picture begins."""
+    """Return the window that begins at the start of the padded picture."""
     stride = axis.stride
     kernel = -(-axis.extent // stride)
     blocks = -(-(axis.size + axis.before) // stride)
-    # Pixels that the old window never reaches widen the new one; its weights for them are zero.
+    # Pixels outside the old window widen the new one, with zero weights.
     kernel = max(kernel, blocks - axis.out + 1)
     after = (axis.out + kernel - 1) * stride - axis.size - axis.before
     return _Blocks(kernel, 0, axis.before, after)

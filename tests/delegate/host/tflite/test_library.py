@@ -68,7 +68,7 @@ def test_a_library_that_tells_nothing_falls_back_to_what_is_imported(
     for package in ("ai_edge_litert", "tflite_runtime"):
         monkeypatch.delitem(sys.modules, package, raising=False)
     assert library.rules_of_library(file) == library.rules("")
-    assert "tells no version): it is taken for a new one" in caplog.text
+    assert "has no version): assuming a new one" in caplog.text
     monkeypatch.setitem(sys.modules, "tflite_runtime", sys)
     library.rules_of_library.cache_clear()
     assert library.rules_of_library(file).runtime == "tflite-runtime"

@@ -63,5 +63,5 @@ def test_a_transfer_that_brings_wrong_bytes_is_left_out(
 
     monkeypatch.setattr(MappedCopy, "read_outputs", one_byte_is_other)
     assert [*bench.copy_strategies()] == [name for name in right if name != "mapped"]
-    assert "'mapped' brings wrong bytes" in caplog.text
+    assert "'mapped' copies wrong bytes" in caplog.text
     engine.close()

@@ -61,9 +61,9 @@ def test_a_bar_says_that_one_kernel_of_literals_takes_long() -> None:
     launches = (SimpleNamespace(is_specialised=True),) * 31
     program: Any = SimpleNamespace(launches=launches)
     assert dispatch._words(program, PERSISTENT) == (
-        "may take 20 s: compiling all launches as one kernel, numbers as literals"
+        "may take 20 s: compiling all launches as one kernel, specialised"
     )
-    assert dispatch._words(program, ONE_BY_ONE) == f"launches {ONE_BY_ONE}, numbers as literals"
+    assert dispatch._words(program, ONE_BY_ONE) == f"launches {ONE_BY_ONE}, specialised"
 
 
 @pytest.fixture
