@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.measure import imported
-from benchmarks.results import Report, RowResult
+from benchmarks.results import BenchmarkReport, RowResult
 
 _INK = "#808080"  # of equal contrast on white and on near-black
 _COLOURS = (
@@ -30,7 +30,7 @@ _STYLE = {
 }
 
 
-def write_report(report: Report, path: str | Path) -> None:
+def write_report(report: BenchmarkReport, path: str | Path) -> None:
     """Draw the figures against their limits, or the times where no row has a figure.
 
     Raises: Skipped: matplotlib is not there. OSError, ValueError: the file cannot be written.
@@ -41,7 +41,7 @@ def write_report(report: Report, path: str | Path) -> None:
         write_times(report.rows, path)
 
 
-def write_figures(report: Report, path: str | Path) -> None:
+def write_figures(report: BenchmarkReport, path: str | Path) -> None:
     """Draw each figure over its limit: up to 1 it is reached. Raises: as write_report."""
     entries = [(row, figure) for row in report.rows for figure in row.figures]
     with _page(path, len(entries) * 0.34 + 1.3) as axes:

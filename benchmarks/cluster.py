@@ -25,7 +25,7 @@ import numpy as np
 import psutil  # distributed needs it, too
 from PIL import Image
 
-from benchmarks.cluster_boards import Waiting
+from benchmarks.cluster_boards import SleepWork
 from benchmarks.measure import Skipped
 from benchmarks.processes import environment_of
 from delegate.inspect import write_model
@@ -131,7 +131,7 @@ def _boards() -> Iterator[str]:
 def waited(there: Started, count: int, seconds: float, content: bytes) -> Spent:
     """Let boards wait, chunk by chunk, and return what that took; `content`: crosses with each."""
     with Cluster(Scheduler(there.address), needs_device=False) as reached:
-        reached.begin(Waiting(reached.name, None, False, 0.0))
+        reached.begin(SleepWork(reached.name, None, False, 0.0))
         _until(lambda: reached.places().get(ANYWHERE, 0) >= count)
 
         def run(chunks: Iterator[tuple[float, bytes]]) -> int:

@@ -18,7 +18,7 @@ import distributed
 from tflite_opencl.cluster.work import Work
 
 
-class Waiting(Work):
+class SleepWork(Work):
     """A board whose device is not this machine's: chunks are seconds to wait, and any bytes."""
 
     def run(self, chunk: tuple[float, bytes]) -> int:

@@ -29,7 +29,7 @@ from benchmarks import (
     video,
 )
 from benchmarks.measure import BLOCK_RUNS, Skipped
-from benchmarks.results import Layers, Report, load, save
+from benchmarks.results import BenchmarkReport, Layers, load, save
 from benchmarks.setup import MODELS, SSD, THREAD_VARIABLES, V1, Setup, machine
 from delegate import DelegateError, Options
 from tflite_opencl.cli.flag_values import duration, names, positive
@@ -191,7 +191,7 @@ def _setup(options: argparse.Namespace) -> Iterator[Setup]:
         yield Setup(find_runtime(), Path(folder), options.device, *more)
 
 
-def _measured(options: argparse.Namespace) -> Report:
+def _measured(options: argparse.Namespace) -> BenchmarkReport:
     load_before = os.getloadavg()[0]
     chosen = [row for row in rows.ROWS.values() if row.name in (options.rows or rows.ROWS)]
     if options.models:
@@ -206,7 +206,9 @@ def _measured(options: argparse.Namespace) -> Report:
             with _progress(name, options):
                 found.append(series.measured(name, setup))
         profiled = list(_taken_apart(options, setup)) if options.layers else []
-        return Report(machine(setup.runtime, setup.threads, load_before), results, found, profiled)
+        return BenchmarkReport(
+            machine(setup.runtime, setup.threads, load_before), results, found, profiled
+        )
 
 
 @contextlib.contextmanager
@@ -232,7 +234,7 @@ def _taken_apart(options: argparse.Namespace, setup: Setup) -> Iterator[Layers]:
             print(f"layers of {model}: left out: {reason}", file=sys.stderr)
 
 
-def _write(reports: Sequence[Report], options: argparse.Namespace) -> None:
+def _write(reports: Sequence[BenchmarkReport], options: argparse.Namespace) -> None:
     is_apart = options.json == "-"  # stdout then holds nothing else
     console = Console(width=max(160, Console().width), highlight=False, stderr=is_apart)
     for each in reports:
@@ -249,7 +251,7 @@ def _write(reports: Sequence[Report], options: argparse.Namespace) -> None:
             console.print(f"written: {path}", markup=False)
 
 
-def _verdict(reports: Sequence[Report], is_check: bool) -> int:
+def _verdict(reports: Sequence[BenchmarkReport], is_check: bool) -> int:
     failed = False
     for row in (row for each in reports for row in each.rows):
         if row.failed:

@@ -14,7 +14,7 @@ from delegate import Options
 from delegate.guard.children.child import command_of
 from tflite_opencl.console.errors import CommandError
 from tflite_opencl.console.tables import markdown_table
-from tflite_opencl.generate.compare import Path, compared, own_path, rows_of
+from tflite_opencl.generate.compare import PathCommand, compared, own_path, rows_of
 from tflite_opencl.generate.maker import PLACES, model_of_gguf
 from tflite_opencl.generate.tokens import Tokens
 from tflite_opencl.generate.weights import KINDS
@@ -36,7 +36,7 @@ def language_model(
         paths[f"OpenCL, {kind}"] = own_path(str(model), threads, options)
         paths[f"XNNPACK, {kind}"] = own_path(str(model), threads, None)
     words = {"gguf": gguf, "folder": str(model.parent), "places": PLACES, "threads": threads}
-    paths[NAME] = Path(command_of("benchmarks.language_peer"), words)
+    paths[NAME] = PathCommand(command_of("benchmarks.language_peer"), words)
     tokens = Tokens(model.parent).conversation([{"role": "user", "content": PROMPT}])
     missing: list[str] = []
 

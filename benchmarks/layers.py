@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 
 from benchmarks.network import Network
-from benchmarks.results import Layer, Layers
+from benchmarks.results import LayerProfile, Layers
 from benchmarks.setup import Setup, named
 from delegate import DeviceInfo
 from delegate.inspect import write_model
@@ -51,9 +51,9 @@ def _profile(model: str, info: DeviceInfo, setup: Setup) -> Profile:
     return profile_of(delegate, workload.graph, workload.interpreter("auto", [delegate]).invoke)
 
 
-def _layers(found: Profile) -> list[Layer]:
+def _layers(found: Profile) -> list[LayerProfile]:
     return [
-        Layer(
+        LayerProfile(
             node=row.node,
             op=row.op,
             shape=row.shape.rpartition(" ")[2],
@@ -67,7 +67,7 @@ def _layers(found: Profile) -> list[Layer]:
 
 
 @cache
-def _easiest(info: DeviceInfo, setup: Setup, dtype: str) -> list[Layer]:
+def _easiest(info: DeviceInfo, setup: Setup, dtype: str) -> list[LayerProfile]:
     """Return the easy layers of a type, measured once a run of the benchmark."""
     return [each for made in _easy(setup, dtype) for each in _layers(_profile(made, info, setup))]
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from benchmarks.measure import Contender, PathTimes, Skipped, imported, repeated, timed
 from benchmarks.peers import Peers
 from benchmarks.results import OPENCL, Figure, RowResult
-from benchmarks.setup import Row, Setup, named
+from benchmarks.setup import Setup, TableRow, named
 from benchmarks.versus import difference, too_few
 from delegate import DeviceInfo, Model, list_devices
 from delegate.inspect import Graph
@@ -25,7 +25,7 @@ _BATCHES_A_RUN = 16  # a run streams so many, that uploads and compute overlap
 _ROUNDS_OF_BATCHES = 100
 
 
-def one_picture(row: Row, setup: Setup, info: DeviceInfo, model: str) -> RowResult:
+def one_picture(row: TableRow, setup: Setup, info: DeviceInfo, model: str) -> RowResult:
     """Time one picture from its tensor in host memory to the scores in host memory."""
     workload, delegate = setup.workload(model), setup.delegate(model, info)
     (picture,) = workload.inputs
@@ -45,7 +45,7 @@ def one_picture(row: Row, setup: Setup, info: DeviceInfo, model: str) -> RowResu
     )
 
 
-def many_pictures(row: Row, setup: Setup, info: DeviceInfo, model: str) -> RowResult:
+def many_pictures(row: TableRow, setup: Setup, info: DeviceInfo, model: str) -> RowResult:
     """Time a stream of batches from host memory to host memory."""
     workload = setup.workload(model)
     batch = np.concatenate([workload.inputs[0]] * BATCH)
@@ -65,7 +65,7 @@ def many_pictures(row: Row, setup: Setup, info: DeviceInfo, model: str) -> RowRe
     )
 
 
-def all_gpus(row: Row, setup: Setup, info: DeviceInfo, model: str) -> RowResult:
+def all_gpus(row: TableRow, setup: Setup, info: DeviceInfo, model: str) -> RowResult:
     """Time a stream of batches on all of the machine's GPUs, and on the first of them alone."""
     words = setup.device or row.device
     count = sum(each.matches(words) for each in list_devices())

@@ -16,7 +16,7 @@ from rich.table import Table
 from benchmarks import chart
 from benchmarks.measure import PathTimes
 from benchmarks.report import as_table, figure_columns, markdown, own_times, row_notes
-from benchmarks.results import OPENCL, Report, RowResult
+from benchmarks.results import OPENCL, BenchmarkReport, RowResult
 
 T = TypeVar("T")
 _BEGIN, _END = "<!-- measured: begin -->", "<!-- measured: end -->"
@@ -24,7 +24,7 @@ _PART = re.compile(f"{re.escape(_BEGIN)}\n.*?{re.escape(_END)}", re.DOTALL)
 _TITLE = ("GPU", "CPU")  # facts of a machine that name it
 
 
-def write(reports: Sequence[Report], folder: Path) -> list[Path]:
+def write(reports: Sequence[BenchmarkReport], folder: Path) -> list[Path]:
     """Replace the measured part of the document; return the files written.
 
     Raises:
@@ -46,7 +46,7 @@ def write(reports: Sequence[Report], folder: Path) -> list[Path]:
     return [document, *pictures]
 
 
-def _sections(each: Report, stem: Path, pictures: list[Path]) -> Iterator[str]:
+def _sections(each: BenchmarkReport, stem: Path, pictures: list[Path]) -> Iterator[str]:
     """Yield the parts of a report's section; its pictures are drawn."""
 
     def picture(title: str, name: str, draw: Callable[[T, Path], None], of: T) -> str:

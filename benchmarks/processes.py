@@ -17,7 +17,7 @@ from PIL import Image
 from benchmarks.measure import compared
 from benchmarks.network import one_pool
 from benchmarks.results import Figure, RowResult
-from benchmarks.setup import Row, Setup
+from benchmarks.setup import Setup, TableRow
 from benchmarks.versus import not_judged, too_few
 from delegate import DeviceInfo
 from tflite_opencl.timing.timing import Times, measure, turns
@@ -28,7 +28,7 @@ _CHECKOUT = Path(__file__).resolve().parents[1]
 _COLD, _WARM, _CPU = "first time ever", "warm cache", "CPU alone"
 
 
-def wall_times(row: Row, setup: Setup, info: DeviceInfo, model: str) -> RowResult:
+def wall_times(row: TableRow, setup: Setup, info: DeviceInfo, model: str) -> RowResult:
     """Time `label_image` on the model with and without --use_gpu, each in a new process.
 
     First time ever: no cache of ours, nor of the driver's, holds anything yet.
@@ -59,7 +59,7 @@ def wall_times(row: Row, setup: Setup, info: DeviceInfo, model: str) -> RowResul
     return RowResult(paths=paths, figures=[Figure(*each, reason) for each in found])
 
 
-def memory(row: Row, setup: Setup, info: DeviceInfo, model: str) -> RowResult:
+def memory(row: TableRow, setup: Setup, info: DeviceInfo, model: str) -> RowResult:
     """Compare the peak memory of processes that run the model, each in a new process.
 
     The driver's own part is what a process that opens the device and builds one small kernel needs

@@ -10,13 +10,13 @@ from rich.table import Table
 
 from benchmarks import before
 from benchmarks.measure import PathTimes
-from benchmarks.results import Figure, Layers, Report, RowResult, Series
+from benchmarks.results import BenchmarkReport, Figure, Layers, RowResult, Sweep
 from tflite_opencl.console.tables import render
 
 _WIDE = 500  # columns, so that nothing wraps
 
 
-def tables(report: Report) -> Iterator[Table | str]:
+def tables(report: BenchmarkReport) -> Iterator[Table | str]:
     """Yield everything measured, as tables and lines of text."""
     measured = [row for row in report.rows if row.paths]
     if measured:
@@ -162,7 +162,7 @@ def row_notes(row: RowResult) -> Iterator[str]:
         yield f"{row.row}: {note}"
 
 
-def points(series: Series) -> Table:
+def points(series: Sweep) -> Table:
     """Return a series, a line of it in each row."""
     places = sorted({x for line in series.lines.values() for x, _ in line})
     lines = {name: dict(line) for name, line in series.lines.items()}

@@ -58,7 +58,7 @@ class Figure:
 
 
 @dataclass(frozen=True, slots=True)
-class Delegation:
+class DelegationStats:
     """What the delegate took of a model, and what a run costs."""
 
     nodes: int
@@ -84,7 +84,7 @@ class RowResult:
     failed: str = ""  # what broke
     paths: Mapping[str, PathTimes] = field(default_factory=dict)  # the first is ours
     figures: Sequence[Figure] = ()
-    delegation: Delegation | None = None
+    delegation: DelegationStats | None = None
     exact: str = ""  # how the outputs compare with the reference kernels'
     missing: Mapping[str, str] = field(default_factory=dict)  # peers that are not here
     notes: Sequence[str] = ()
@@ -107,7 +107,7 @@ class RowResult:
 
 
 @dataclass(frozen=True, slots=True)
-class Series:
+class Sweep:
     """A cost against one quantity: lines of (x, y), y in the unit of the axis."""
 
     name: str  # "threads"
@@ -119,7 +119,7 @@ class Series:
 
 
 @dataclass(frozen=True, slots=True)
-class Layer:
+class LayerProfile:
     """One node on the device, in a profiled run."""
 
     node: int
@@ -140,35 +140,35 @@ class Layers:
     peak_multiply_adds: float  # a second
     peak_bytes: float  # a second
     peak_source: str  # where those two come from
-    layers: Sequence[Layer]
+    layers: Sequence[LayerProfile]
 
     @property
     def total_us(self) -> float:
         """Return the sum of all nodes."""
         return sum(layer.microseconds for layer in self.layers)
 
-    def limit_us(self, layer: Layer) -> tuple[float, bool]:
+    def limit_us(self, layer: LayerProfile) -> tuple[float, bool]:
         """Return the least time the two peaks allow a layer, and whether multiply-adds bind it."""
         work_s = layer.multiply_adds / self.peak_multiply_adds
         bytes_s = layer.bytes_moved / self.peak_bytes
         return max(work_s, bytes_s) * 1e6, work_s > bytes_s
 
-    def roofline_fraction(self, layer: Layer) -> float:
+    def roofline_fraction(self, layer: LayerProfile) -> float:
         """Return the least time the two peaks allow a layer over the time it took."""
         return self.limit_us(layer)[0] / layer.microseconds
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class BenchmarkReport:
     """All that one run of the command measured."""
 
     machine: Mapping[str, str]
     rows: Sequence[RowResult] = ()
-    series: Sequence[Series] = ()
+    series: Sequence[Sweep] = ()
     layers: Sequence[Layers] = ()
 
 
-def save(report: Report, path: str | Path) -> None:
+def save(report: BenchmarkReport, path: str | Path) -> None:
     """Write a report as JSON; "-" is stdout. Raises: OSError."""
     document = dataclasses.asdict(report)
     for row, source in zip(document["rows"], report.rows, strict=True):
@@ -181,13 +181,13 @@ def save(report: Report, path: str | Path) -> None:
         write_file(str(path), text)
 
 
-def load(path: str | Path) -> Report:
+def load(path: str | Path) -> BenchmarkReport:
     """Return a report that `save` wrote. Raises: OSError; ValueError: it is no such file."""
     try:
         document = json.loads(Path(path).read_text())
         for figure in (each for row in document["rows"] for each in row["figures"]):
             del figure["verdict"]
-        report: Report = from_json(Report, document)
+        report: BenchmarkReport = from_json(BenchmarkReport, document)
     except (KeyError, TypeError, json.JSONDecodeError) as error:
         raise ValueError(f"{path} is not what --json writes: {error!r}") from error
     return report

@@ -9,12 +9,12 @@ from pathlib import Path
 from benchmarks import nvidia, processes, setup, versus
 from benchmarks.peers import ONNX_RUNTIME, OPENVINO
 from benchmarks.results import Goal
-from benchmarks.setup import V1, Row
+from benchmarks.setup import V1, TableRow
 
 
-def model_row(model: Path) -> Row:
+def model_row(model: Path) -> TableRow:
     """Return the row of a model of one's own: it has no figures to reach."""
-    return Row(model.stem, str(model), (), versus.against_peers, model, device="")
+    return TableRow(model.stem, str(model), (), versus.against_peers, model, device="")
 
 
 def _of_xnnpack(limit: float, aim: float | None = None) -> Goal:
@@ -48,31 +48,31 @@ _MODELS = (
 
 _ROWS = (
     *(
-        Row(name, f"{model}, PoCL", goals, versus.against_peers, model,
+        TableRow(name, f"{model}, PoCL", goals, versus.against_peers, model,
             is_slow=name == "deeplabv3", has_tinygrad=name == "v1")
         for name, model, goals in _MODELS
     ),
-    Row("v1-avx2", f"{V1}, PoCL without VNNI", (_of_xnnpack(0.60),), versus.against_peers, V1,
+    TableRow("v1-avx2", f"{V1}, PoCL without VNNI", (_of_xnnpack(0.60),), versus.against_peers, V1,
         exclude_isa=("vnni",)),
-    Row("calls", "a model of one small node, PoCL",
+    TableRow("calls", "a model of one small node, PoCL",
         (Goal("a run beside its kernel", 0.015, 0.008, "ms"),), versus.beside_kernels),
-    Row("v1-rusticl", f"{V1}, rusticl on llvmpipe",
+    TableRow("v1-rusticl", f"{V1}, rusticl on llvmpipe",
         (Goal("of our portable kernels' time on PoCL", 2.5, against=(versus.PORTABLE,)),),
         versus.against_pocl, V1, setup.RUSTICL, is_slow=True),
-    Row("nvidia-1", f"{V1}, one H200, tensor in, scores out",
+    TableRow("nvidia-1", f"{V1}, one H200, tensor in, scores out",
         (Goal("wall time", 0.13, 0.10, "ms"),), nvidia.one_picture, V1, setup.NVIDIA),
-    Row("nvidia-256", f"{V1}, one H200, batches of {nvidia.BATCH}, host memory in and out",
+    TableRow("nvidia-256", f"{V1}, one H200, batches of {nvidia.BATCH}, host memory in and out",
         (Goal("throughput", 120_000, 150_000, "pictures/s", is_least=True),),
         nvidia.many_pictures, V1, setup.NVIDIA),
-    Row("nvidia-all", f"{V1}, all H200s of a machine, each with batches of {nvidia.BATCH}",
+    TableRow("nvidia-all", f"{V1}, all H200s of a machine, each with batches of {nvidia.BATCH}",
         (Goal("of one GPU's throughput, by two", 1.9, 2.0, is_least=True),),
         nvidia.all_gpus, V1, setup.NVIDIA),
-    Row("process", f"label_image --use_gpu -c 1 --compare=false, {V1}, PoCL",
+    TableRow("process", f"label_image --use_gpu -c 1 --compare=false, {V1}, PoCL",
         (Goal("first time ever", 4, 3, unit="s"),
          Goal("more than the CPU's run, with a warm cache", 0.8, unit="s")),
         processes.wall_times, V1),
-    Row("memory", f"memory of a process, {V1}, PoCL",
+    TableRow("memory", f"memory of a process, {V1}, PoCL",
         (Goal("more than the CPU's run, without the driver's own", 40, unit="MB"),),
         processes.memory, V1),
 )  # fmt: skip
-ROWS: Mapping[str, Row] = {row.name: row for row in _ROWS}
+ROWS: Mapping[str, TableRow] = {row.name: row for row in _ROWS}

@@ -17,7 +17,7 @@ from benchmarks.networks import RESOLUTIONS, WIDTHS, mobilenet_v1
 from benchmarks.onnx_model import onnx_model
 from benchmarks.peers import ONNX_RUNTIME, OPENVINO, Peers, Workload, onnx_runtime, openvino
 from benchmarks.processes import output
-from benchmarks.results import OPENCL, Series, load
+from benchmarks.results import OPENCL, Sweep, load
 from benchmarks.setup import POCL, THREAD_VARIABLES, V1, Setup
 from delegate import DelegateError, Model
 from delegate.inspect import write_model
@@ -29,7 +29,7 @@ _OFFICIAL = {(0.25, 128), (0.75, 192), (1.0, 224)}  # what ../shared has
 Points = Iterator[tuple[float, Mapping[str, float]]]
 
 
-def measured(name: str, setup: Setup) -> Series:
+def measured(name: str, setup: Setup) -> Sweep:
     """Return a series by its name; one that cannot be measured here has no line, and says why."""
     title, x_label, points = _SERIES[name]
     lines: dict[str, list[tuple[float, float]]] = {}
@@ -39,11 +39,11 @@ def measured(name: str, setup: Setup) -> Series:
             for line, min_ms in found.items():
                 lines.setdefault(line, []).append((x, min_ms))
     except Skipped as reason:
-        return Series(name, title, "", "", {}, [f"skipped: {reason}"])
+        return Sweep(name, title, "", "", {}, [f"skipped: {reason}"])
     except (DelegateError, OSError, RuntimeError, ValueError) as error:
-        return Series(name, title, "", "", {}, [f"failed: {error}"])
+        return Sweep(name, title, "", "", {}, [f"failed: {error}"])
     ours_first = dict(sorted(lines.items(), key=lambda line: line[0].split(", ")[0] != OPENCL))
-    return Series(name, title, x_label, "minimum, ms a picture", ours_first, notes)
+    return Sweep(name, title, x_label, "minimum, ms a picture", ours_first, notes)
 
 
 def by_size(setup: Setup, notes: list[str]) -> Points:

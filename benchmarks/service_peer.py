@@ -21,10 +21,10 @@ from delegate.inspect import Graph, read_model
 from tflite_opencl.serve import life
 from tflite_opencl.serve.metrics import Metrics
 from tflite_opencl.serve.models import Served
-from tflite_opencl.serve.runners import Batch, Batched
+from tflite_opencl.serve.runners import Batched, BatchRunner
 from tflite_opencl.serve.server import Bounds, Server
-from tflite_opencl.serve.tensors import Array, Named, Signature
-from tflite_opencl.serve.worker import Limits, Worker
+from tflite_opencl.serve.tensors import Array, ModelSignature, Named
+from tflite_opencl.serve.worker import BatchingOptions, BatchScheduler
 
 _MOST, _BODY = 8, 16 << 20
 
@@ -46,11 +46,11 @@ class Session:
         """Python frees it."""
 
 
-def onnxruntime(graph: Graph) -> Callable[[int], Batch]:
+def onnxruntime(graph: Graph) -> Callable[[int], BatchRunner]:
     """Return what opens ONNX Runtime for a batch. Raises: Skipped: it is not here."""
     module = imported("onnxruntime")
 
-    def open_batch(size: int) -> Batch:
+    def open_batch(size: int) -> BatchRunner:
         content = onnx_model(graph, size)
         session = module.InferenceSession(content, providers=["CPUExecutionProvider"])
         name = session.get_inputs()[0].name
@@ -59,11 +59,11 @@ def onnxruntime(graph: Graph) -> Callable[[int], Batch]:
     return open_batch
 
 
-def openvino(graph: Graph) -> Callable[[int], Batch]:
+def openvino(graph: Graph) -> Callable[[int], BatchRunner]:
     """Return what opens OpenVINO for a batch. Raises: Skipped: it is not here."""
     core = imported("openvino").Core()
 
-    def open_batch(size: int) -> Batch:
+    def open_batch(size: int) -> BatchRunner:
         hint = {"PERFORMANCE_HINT": "LATENCY"}  # one run at a time, on all cores
         compiled = core.compile_model(core.read_model(onnx_model(graph, size)), "CPU", hint)
         request: Any = compiled.create_infer_request()
@@ -75,12 +75,12 @@ def openvino(graph: Graph) -> Callable[[int], Batch]:
 PEERS = {"onnxruntime": onnxruntime, "openvino": openvino}
 
 
-def signature(graph: Graph) -> Signature:
+def signature(graph: Graph) -> ModelSignature:
     """Return what the ONNX model takes and gives: (1, c, h, w) uint8 -> (1, classes) float32."""
     _, height, width, channels = graph.inputs[0].shape
     shape = (1, channels, height, width)
     classes = graph.outputs[0].shape[-1]
-    return Signature(
+    return ModelSignature(
         (Named("picture", np.dtype("uint8"), shape),),
         (Named("classes", np.dtype("float32"), (1, classes)),),
     )
@@ -97,7 +97,7 @@ def main(arguments: Sequence[str]) -> None:
         runner = Batched(PEERS[peer](graph), shown, _MOST)
         runner.device = peer
         logging.getLogger("tflite_opencl").info("batches of %s", runner.sizes)
-        worker = Worker(runner, Limits(256, _MOST, 0.0))
+        worker = BatchScheduler(runner, BatchingOptions(256, _MOST, 0.0))
         return [Served(peer, shown, worker, None, _MOST)]
 
     async def serve() -> None:

@@ -137,14 +137,14 @@ class Setup:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class TableRow:
     """A row of the table."""
 
     name: str
     case: str
     goals: tuple[Goal, ...]
     # Given the device and the model's file, which is "" where the row names none.
-    measure: Callable[[Row, Setup, DeviceInfo, str], RowResult]
+    measure: Callable[[TableRow, Setup, DeviceInfo, str], RowResult]
     model: str | Path = ""
     device: str = POCL
     exclude_isa: tuple[str, ...] = ()

@@ -15,8 +15,8 @@ from benchmarks.layers import beside_peaks
 from benchmarks.measure import Contender, PathTimes, Skipped, timed
 from benchmarks.network import one_pool
 from benchmarks.peers import Peers, Workload, peers
-from benchmarks.results import OPENCL, Delegation, Figure, Goal, RowResult
-from benchmarks.setup import POCL, Row, Setup
+from benchmarks.results import OPENCL, DelegationStats, Figure, Goal, RowResult
+from benchmarks.setup import POCL, Setup, TableRow
 from delegate import DeviceInfo, OpenCLDelegate
 from tflite_opencl.interpreters.interpreter import outputs_of
 from tflite_opencl.oracle import difference as outputs
@@ -27,7 +27,7 @@ PORTABLE = "portable kernels on PoCL"
 FEWEST_RUNS = 100  # that a figure is made of
 
 
-def against_peers(row: Row, setup: Setup, info: DeviceInfo, model: str) -> RowResult:
+def against_peers(row: TableRow, setup: Setup, info: DeviceInfo, model: str) -> RowResult:
     """Measure the delegate and every peer."""
     workload = setup.workload(model)
     others = peers(workload, with_tinygrad=row.has_tinygrad)
@@ -41,7 +41,7 @@ def against_peers(row: Row, setup: Setup, info: DeviceInfo, model: str) -> RowRe
         return _against(others, not_judged(setup, info), row, setup, info, workload)
 
 
-def against_pocl(row: Row, setup: Setup, info: DeviceInfo, model: str) -> RowResult:
+def against_pocl(row: TableRow, setup: Setup, info: DeviceInfo, model: str) -> RowResult:
     """Measure a device against PoCL with the kernels that any device can run."""
     workload, pocl = setup.workload(model), replace(setup, device=None).find(POCL)
     portable = workload.interpreter("auto", [setup.delegate(model, pocl, exclude_isa=["all"])])
@@ -51,7 +51,7 @@ def against_pocl(row: Row, setup: Setup, info: DeviceInfo, model: str) -> RowRes
 
 
 def _against(
-    others: Peers, reason: str, row: Row, setup: Setup, info: DeviceInfo, workload: Workload
+    others: Peers, reason: str, row: TableRow, setup: Setup, info: DeviceInfo, workload: Workload
 ) -> RowResult:
     """Measure the delegate in turns with others; `reason`: why no goal holds here, or ""."""
     delegate = setup.delegate(workload.model, info, exclude_isa=row.exclude_isa)
@@ -71,7 +71,7 @@ def _against(
     )
 
 
-def beside_kernels(row: Row, setup: Setup, info: DeviceInfo, _: str) -> RowResult:
+def beside_kernels(row: TableRow, setup: Setup, info: DeviceInfo, _: str) -> RowResult:
     """Time a model of one small node, and take off what the driver's events say of its kernel.
 
     What is left is the call, the copies and the driver's threads.
@@ -152,14 +152,16 @@ def difference(ours: Sequence[NDArray[Any]], reference: Sequence[NDArray[Any]]) 
     return "equal to the reference kernels"
 
 
-def _delegation(row: Row, setup: Setup, workload: Workload, delegate: OpenCLDelegate) -> Delegation:
+def _delegation(
+    row: TableRow, setup: Setup, workload: Workload, delegate: OpenCLDelegate
+) -> DelegationStats:
     isa, device = row.exclude_isa, delegate.device
     counter = setup.delegate(workload.model, device, exclude_isa=isa, profiling=True)
     run = workload.interpreter("auto", [counter]).invoke
     counted = profile_of(counter, workload.graph, run)
     beside = beside_peaks(workload.model, counted, device, setup)
     limits = [beside.limit_us(layer) for layer in beside.layers]
-    return Delegation(
+    return DelegationStats(
         nodes=len(delegate.verdicts),
         delegated=sum(verdict.is_taken for verdict in delegate.verdicts),
         partitions=len(delegate.partitions),

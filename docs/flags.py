@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from label_image.flag_fields import Row
+from label_image.flag_fields import FlagRow
 from label_image.flag_table import ALL, TFLITE
 
 DOCUMENT = Path(__file__).with_name("label_image.md")
@@ -40,13 +40,13 @@ def text() -> str:
     ) + "\n"  # fmt: skip
 
 
-def _rows(flags: Mapping[str, Row]) -> Iterator[tuple[str, str]]:
+def _rows(flags: Mapping[str, FlagRow]) -> Iterator[tuple[str, str]]:
     for name, row in flags.items():
         names = _names(name, row, f" {row.metavar}" if row.convert else "")
         yield f"[{names}]({row.page})" if row.page else names, row.text(has_detail=False)
 
 
-def _names(name: str, row: Row, value: str = "") -> str:
+def _names(name: str, row: FlagRow, value: str = "") -> str:
     short = f"`-{row.short}`, " if row.short else ""
     return f"{short}`--{name}{value}`".replace("|", "\\|")
 

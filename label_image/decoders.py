@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from delegate.guard.children.child import Child, ChildDied, ChildExit, command_of
 from label_image.compare import Outcome
 from label_image.decoder import Format
-from label_image.path import Run
+from label_image.path import BatchRun
 from tflite_opencl.console import interrupts
 from tflite_opencl.console.errors import OneLineError
 
@@ -156,7 +156,7 @@ class _Decoder(Child):
 
 
 @dataclass(slots=True, eq=False)
-class Batch:
+class DecodedBatch:
     """The outcomes of some pictures, and the tensors of the readable ones."""
 
     entries: list[Outcome]
@@ -180,14 +180,14 @@ class Batches:
         """`buffers`: memory for one batch each: one is filled while another runs."""
         self._decoders = decoders
         self._free: queue.SimpleQueue[NDArray[Any] | None] = queue.SimpleQueue()
-        self._ready: queue.SimpleQueue[Batch | BaseException | None] = queue.SimpleQueue()
+        self._ready: queue.SimpleQueue[DecodedBatch | BaseException | None] = queue.SimpleQueue()
         self.is_at_end = False
         for buffer in buffers:
             self._free.put(buffer)
         self._thread = threading.Thread(target=self._fill, name="decoding", daemon=True)
         self._thread.start()
 
-    def next(self) -> Batch | None:
+    def next(self) -> DecodedBatch | None:
         """Wait for a batch, valid until `free`, or for `wake`, which returns None.
 
         Raises: DecoderFailed: nothing can be decoded.
@@ -207,7 +207,7 @@ class Batches:
         """Make `next` return, now or on its next call; callable from any thread."""
         self._ready.put(None)
 
-    def free(self, batch: Batch) -> None:
+    def free(self, batch: DecodedBatch) -> None:
         """Return a batch's buffer for reuse."""
         self._free.put(batch.buffer)
 
@@ -219,7 +219,7 @@ class Batches:
     def _fill(self) -> None:
         try:
             while (buffer := self._free.get()) is not None and not self._decoders.is_closed:
-                batch = Batch([], buffer)
+                batch = DecodedBatch([], buffer)
                 # A long row of unreadable pictures must not accumulate here.
                 while batch.count < len(buffer) and len(batch.entries) < 2 * len(buffer):
                     decoded = self._decoders.next_into(buffer[batch.count : batch.count + 1])
@@ -237,16 +237,16 @@ class Batches:
 
 def runs_in_order(
     batches: Batches,
-    start: Callable[[NDArray[Any], Callable[[], object]], Run | None],
+    start: Callable[[NDArray[Any], Callable[[], object]], BatchRun | None],
     together: Callable[[], int],
-) -> Generator[tuple[Batch, Run | None], None, None]:
+) -> Generator[tuple[DecodedBatch, BatchRun | None], None, None]:
     """Yield the batches in order with their runs, without blocking on unfinished ones.
 
     `start`: begins the run of a batch's tensors, and calls its other argument when another thread
     has the outputs; None: nothing runs it. `together`: yield this many at once while no other
     batch runs; 0: yield each by itself.
     """
-    under_way: deque[tuple[Batch, Run | None]] = deque()
+    under_way: deque[tuple[DecodedBatch, BatchRun | None]] = deque()
     try:
         while under_way or not batches.is_at_end:
             done = sum(1 for _ in takewhile(_is_done, under_way))
@@ -265,5 +265,5 @@ def runs_in_order(
                 run.cancel()
 
 
-def _is_done(each: tuple[Batch, Run | None]) -> bool:
+def _is_done(each: tuple[DecodedBatch, BatchRun | None]) -> bool:
     return each[1] is None or each[1].is_done

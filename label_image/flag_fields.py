@@ -17,7 +17,7 @@ _METAVARS: dict[Any, str] = {truth: "BOOL", str: "WORD", path: "FILE", output_pa
 
 
 @dataclass(frozen=True, slots=True)
-class Row(Flag):
+class FlagRow(Flag):
     """A flag of label_image.
 
     Attributes:
@@ -42,7 +42,7 @@ class Row(Flag):
         return f"{self.help}{self.detail if has_detail else ''}{default}"
 
 
-def _field(row: Row) -> Any:
+def _field(row: FlagRow) -> Any:
     if isinstance(row.default, (dict, list)):
         return field(default_factory=lambda: row.default, metadata={"row": row})
     return field(default=row.default, metadata={"row": row})
@@ -52,19 +52,19 @@ def flag(
     help: str, convert: Callable[[str], T], default: D, metavar: str = "", **more: Any
 ) -> T | D:
     """Return the field of a flag; `more`: arguments of its Row."""
-    row = Row(help, convert, metavar or _METAVARS.get(convert, "N"), default=default, **more)
+    row = FlagRow(help, convert, metavar or _METAVARS.get(convert, "N"), default=default, **more)
     return _field(row)  # type: ignore[no-any-return]
 
 
 def switch(help: str, **more: Any) -> bool:
     """Return the field of a flag that takes no value."""
-    return _field(Row(help, None, default=False, **more))  # type: ignore[no-any-return]
+    return _field(FlagRow(help, None, default=False, **more))  # type: ignore[no-any-return]
 
 
 def shared(name: str, default: Any, text: str = "", detail: str = "", **more: Any) -> Any:
     """Return the field of a flag shared with other commands; `text`: its help text here."""
     of_all = SHARED[name]
-    row = Row(f"{of_all.help}{text}", of_all.convert, of_all.metavar, of_all.short,
+    row = FlagRow(f"{of_all.help}{text}", of_all.convert, of_all.metavar, of_all.short,
               f"{of_all.detail}{detail}", default)  # fmt: skip
     return _field(replace(row, **more))
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 
 from label_image.decode_outputs import TASKS
-from label_image.flag_fields import Row, flag, no_effect, shared, switch
+from label_image.flag_fields import FlagRow, flag, no_effect, shared, switch
 from tflite_opencl.cli.flag_values import (
     MOST_PICTURES,
     OutputPath,
@@ -253,7 +253,7 @@ class Flags(TfliteFlags):
 # fmt: on
 
 
-def _rows(flags: type) -> dict[str, Row]:
+def _rows(flags: type) -> dict[str, FlagRow]:
     return {each.name: each.metadata["row"] for each in fields(flags)}
 
 

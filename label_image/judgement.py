@@ -12,7 +12,7 @@ from label_image.path import Outputs, Path
 from tflite_opencl.console.exit_codes import LOST, NO_DEVICE, NOT_SO, SUCCESS
 from tflite_opencl.harness.job import Job
 from tflite_opencl.interpreters.runtime import Runtime
-from tflite_opencl.oracle.node_kernels import Kernels
+from tflite_opencl.oracle.node_kernels import NodeKernels
 
 log = logging.getLogger("label_image")
 
@@ -60,7 +60,7 @@ class Judgement:
         return self._judged_by.reasons if self._judged_by else ""
 
     @property
-    def _judged_by(self) -> Kernels | None:
+    def _judged_by(self) -> NodeKernels | None:
         judge = (self.beside or {}).get(REFERENCE)
         return judge.judged_by if judge and not self.runtime.why_not else None
 

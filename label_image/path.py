@@ -21,7 +21,7 @@ from delegate import Run as DeviceRun
 from delegate.inspect import Graph, Portion, Tensor
 from label_image.console import delegate_failures
 from tflite_opencl.harness.job import Delegation, Job
-from tflite_opencl.oracle.node_kernels import Kernels
+from tflite_opencl.oracle.node_kernels import NodeKernels
 from tflite_opencl.timing.profile import Profile
 from tflite_opencl.timing.timing import Times, are_enough, cores, total_cpu_seconds
 from tflite_opencl.timing.trace import Trace
@@ -33,7 +33,7 @@ Outputs = tuple[Array, ...]  # of one picture, in the model's own shapes
 
 
 @dataclass(eq=False)
-class Run:
+class BatchRun:
     """A batch submitted to a path."""
 
     outputs: Callable[[], list[Outputs]]  # returns each picture's; raises as Path.run
@@ -62,7 +62,8 @@ class Path:
     # Allocates memory for a batch that this path reads faster than other memory.
     empty_batch: Callable[[], Array] | None = None
     ahead: int = 1  # maximum number of batches in flight
-    judged_by: Kernels | None = None  # the reference path's kernels; None: not the reference path
+    # the reference path's kernels; None: not the reference path
+    judged_by: NodeKernels | None = None
 
     # Set if it was timed:
     outputs: Outputs = field(default=(), repr=False)  # none after Ctrl-C
@@ -125,12 +126,12 @@ class Path:
         for _ in range(runs):
             self.call(pixels)
 
-    def start(self, pixels: Array, listen: Callable[[], object]) -> Run:
+    def start(self, pixels: Array, listen: Callable[[], object]) -> BatchRun:
         """Start a run; `listen` is called when another thread has its outputs.
 
         Raises: as `run`.
         """
-        return Run(partial(self.run, pixels))
+        return BatchRun(partial(self.run, pixels))
 
     def gives_up(self, device: DeviceInfo | None, why: str) -> bool:
         """Stop using one of several devices, if another one is left; return whether it did."""
@@ -210,7 +211,7 @@ class SpreadPath(Path):
             for _ in range(runs):
                 self._model.run_on_each(self._arrays(pixels))
 
-    def start(self, pixels: Array, listen: Callable[[], object]) -> Run:
+    def start(self, pixels: Array, listen: Callable[[], object]) -> BatchRun:
         """Submit a batch to the devices; `listen` is called when its outputs are ready."""
         self._count(1)
         try:
@@ -225,7 +226,7 @@ class SpreadPath(Path):
             listen()
 
         piece.when_done(ended)
-        return Run(partial(self._split, piece), piece)
+        return BatchRun(partial(self._split, piece), piece)
 
     def run(self, pixels: Array) -> list[Outputs]:
         return self.start(pixels, lambda: None).outputs()

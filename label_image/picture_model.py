@@ -13,7 +13,7 @@ from delegate.inspect import Graph, infer
 from label_image.decode_outputs import Meaning
 from label_image.embedded_metadata import read_embedded_metadata
 from label_image.heads.view import batch_of, view_of
-from label_image.prepare import Model, read_graph
+from label_image.prepare import ModelSource, read_graph
 from tflite_opencl.console.errors import RunError
 from tflite_opencl.harness.feeds import feeds_of, why_not_fed
 from tflite_opencl.harness.labels import labels_in
@@ -51,7 +51,7 @@ class PictureModel:
         self.source = model if isinstance(model, bytes) else os.fspath(model)
         name = "the model" if isinstance(self.source, bytes) else self.source
         if graph is None:
-            whole = read_graph(Model(name, self.source, None), signature)
+            whole = read_graph(ModelSource(name, self.source, None), signature)
             graph = with_picture_size(whole, size)
         self.feeds = feeds_of(graph, (), is_image_asked=True)
         tensor = graph.inputs[self.feeds.main]

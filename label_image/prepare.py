@@ -45,7 +45,7 @@ log = logging.getLogger("label_image")
 
 
 @dataclass(frozen=True, slots=True)
-class Model:
+class ModelSource:
     """The model to run."""
 
     name: str  # as displayed in label_image's lines
@@ -59,7 +59,7 @@ class PreparedRun:
 
     settings: Settings
     runtime: Runtime
-    model: Model
+    model: ModelSource
     graph: Graph
     feeds: Feeds
     meaning: Meaning
@@ -204,7 +204,7 @@ def prepare(settings: Settings) -> PreparedRun:
     return PreparedRun(settings, runtime, model, graph, feeds, meaning)
 
 
-def _with_sizes(graph: Graph, model: Model, settings: Settings, runtime: Runtime) -> Graph:
+def _with_sizes(graph: Graph, model: ModelSource, settings: Settings, runtime: Runtime) -> Graph:
     """Return the graph with open input sizes fixed. Raises: UsageError: none are open."""
     graph = with_file_shapes(graph, settings.input)
     is_one = not settings.is_for_several and os.path.isfile(settings.image)
@@ -234,7 +234,7 @@ def _check_files(settings: Settings) -> None:
         raise RunError(f"cannot write {settings.output_dir}: {obstacle}")
 
 
-def find_model(name: str | None, progress: Progress) -> Model:
+def find_model(name: str | None, progress: Progress) -> ModelSource:
     """Return the model; building the default may take a while.
 
     Raises: DefaultModelError: the default model is needed and not available. FetchError: an
@@ -243,18 +243,18 @@ def find_model(name: str | None, progress: Progress) -> Model:
     if name is None and not os.path.exists(DEFAULT_MODEL):
         source = default_model(progress)
         if isinstance(source, bytes):
-            return Model("the default model", source, None)
-        return Model(str(source), str(source), None)
+            return ModelSource("the default model", source, None)
+        return ModelSource(str(source), str(source), None)
     path = name or DEFAULT_MODEL
     labels = DEFAULT_LABELS
     if not os.path.exists(path) and (official := fetched(path)) is not None:
         path = str(official)
         if not os.path.exists(labels):
             labels = str(fetched(LABELS_NAME) or labels)
-    return Model(path, path, labels)
+    return ModelSource(path, path, labels)
 
 
-def read_graph(model: Model, signature: str | None = None) -> Graph:
+def read_graph(model: ModelSource, signature: str | None = None) -> Graph:
     """Return the model's graph of this signature, None: the first; it has an input and an output.
 
     Raises: RunError: there is no such file, or the graph lacks one of these. ModelError: the file
@@ -273,7 +273,7 @@ def read_graph(model: Model, signature: str | None = None) -> Graph:
     return graph
 
 
-def find_labels(model: Model, asked: str | None, embedded: Sequence[str]) -> Sequence[str]:
+def find_labels(model: ModelSource, asked: str | None, embedded: Sequence[str]) -> Sequence[str]:
     """Return the labels by class; none are required.
 
     `asked`: the file of --labels. `embedded`: the model's own.

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from label_image.compare import FIRST, Outcome
 from label_image.decoder import Format
 from label_image.decoders import Batches, Decoders, Source, runs_in_order
-from label_image.path import Outputs, Run
+from label_image.path import BatchRun, Outputs
 from label_image.paths import Paths
 from tflite_opencl.console.errors import DelegateFailed, reason_of
 from tflite_opencl.oracle.finite import not_finite
@@ -80,7 +80,7 @@ class Series:
         is_compared = self._paths.sample.is_all or known.totals.classified < FIRST
         return max(1, len(known.gpu.portions)) if is_compared else 0
 
-    def _started(self, pixels: NDArray[Any], listen: Callable[[], object]) -> Run | None:
+    def _started(self, pixels: NDArray[Any], listen: Callable[[], object]) -> BatchRun | None:
         """Submit a batch to OpenCL; None: OpenCL will not run it."""
         gpu = self._paths.judgement.gpu
         if gpu is None or not len(pixels):
@@ -91,7 +91,9 @@ class Series:
             self._paths.give_up(error)
             return None
 
-    def _repeat(self, pixels: NDArray[Any], error: DelegateFailed, is_again: bool) -> Run | None:
+    def _repeat(
+        self, pixels: NDArray[Any], error: DelegateFailed, is_again: bool
+    ) -> BatchRun | None:
         """Retry a batch after a child process failed, or give up on OpenCL."""
         if is_again or self._job.opencl is None or not self._job.opencl.isolate:
             self._paths.give_up(error)
@@ -99,7 +101,7 @@ class Series:
         log.warning("the run is repeated: %s", reason_of(error))
         return self._started(pixels, lambda: None)
 
-    def _classify(self, pixels: NDArray[Any], run: Run | None) -> list[Outcome]:
+    def _classify(self, pixels: NDArray[Any], run: BatchRun | None) -> list[Outcome]:
         is_again = False
         while self._paths.judgement.gpu is not None and run is not None:
             try:
@@ -130,7 +132,7 @@ class Series:
                 break
         return self._paths.compare(pixels, gpu) if sample.is_all else outcomes
 
-    def _is_to_run_again(self, run: Run, outcomes: Sequence[Outcome]) -> bool:
+    def _is_to_run_again(self, run: BatchRun, outcomes: Sequence[Outcome]) -> bool:
         """Whether one of several devices computed wrong results and another can take over."""
         found = [each.distances for each in outcomes if each.distances]
         worst = max(found, key=lambda each: each.wrong_by, default=None)

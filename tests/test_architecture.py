@@ -6,6 +6,7 @@ from __future__ import annotations
 import ast
 import importlib
 import re
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from graphlib import TopologicalSorter
@@ -605,6 +606,22 @@ def test_functions_are_short(path: Path) -> None:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             length = (node.end_lineno or node.lineno) - node.lineno + 1
             assert length <= MOST_FUNCTION_LINES, node.name
+
+
+def _of_two_classes(trees: Mapping[str, ast.Module]) -> dict[str, list[str]]:
+    """Return the names that two classes have, nested ones included, with where these are."""
+    places = defaultdict(list)
+    for file, tree in trees.items():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ClassDef):
+                places[node.name].append(f"{file}:{node.lineno}")
+    return {name: found for name, found in places.items() if len(found) > 1}
+
+
+def test_no_two_classes_share_a_name() -> None:
+    outer, nested = ast.parse("class A: ..."), ast.parse("def f():\n    class A: ...")
+    assert _of_two_classes({"a.py": outer, "b.py": nested}) == {"A": ["a.py:1", "b.py:2"]}
+    assert _of_two_classes({_name(path): _tree(path) for path in SOURCES}) == {}
 
 
 def _written_here() -> list[Path]:

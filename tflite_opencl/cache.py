@@ -45,7 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Sum:
+class CacheUsage:
     """The totals of some entries.
 
     Attributes:
@@ -59,7 +59,7 @@ class Sum:
     in_use: int  # entries used by running processes
 
     @classmethod
-    def of(cls, name: str, entries: Iterable[CacheEntry], in_use: set[str]) -> Sum:
+    def of(cls, name: str, entries: Iterable[CacheEntry], in_use: set[str]) -> CacheUsage:
         """Return the totals of entries; `in_use`: the names of entries in use."""
         found = [*entries]
         used = max((entry.used for entry in found), default=None)
@@ -111,16 +111,18 @@ def _count(entries: Sequence[CacheEntry]) -> str:
     return f"{words} ({_mib(sum(entry.bytes for entry in entries))} MiB)"
 
 
-def _kinds(entries: Sequence[CacheEntry], in_use: set[str]) -> list[Sum]:
+def _kinds(entries: Sequence[CacheEntry], in_use: set[str]) -> list[CacheUsage]:
     """Return the kinds of entries, largest first."""
     names = {entry.kind for entry in entries}
-    found = (Sum.of(name, (e for e in entries if e.kind == name), in_use) for name in names)
+    found = (CacheUsage.of(name, (e for e in entries if e.kind == name), in_use) for name in names)
     return sorted(found, key=lambda each: (-each.bytes, each.name))
 
 
-def _models(entries: Sequence[CacheEntry], in_use: set[str]) -> list[Sum]:
+def _models(entries: Sequence[CacheEntry], in_use: set[str]) -> list[CacheUsage]:
     kept = [entry for entry in entries if entry.kind in (MODELS, DOWNLOADS)]
-    return [Sum.of(e.name, [e], in_use) for e in sorted(kept, key=lambda entry: -entry.bytes)]
+    return [
+        CacheUsage.of(e.name, [e], in_use) for e in sorted(kept, key=lambda entry: -entry.bytes)
+    ]
 
 
 def _text(facts: dict[str, Any], width: int) -> str:

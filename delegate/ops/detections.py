@@ -27,7 +27,7 @@ from delegate.ops._checks.node import (
     shape_text,
 )
 from delegate.ops._checks.quantized import per_tensor
-from delegate.ops._launches.choice import FILE, Choice, Chosen, quantisation, types_of
+from delegate.ops._launches.choice import FILE, BoxScores, Chosen, quantisation, types_of
 from delegate.ops._launches.tiles import MOST_ROUNDS, over_elements
 from delegate.ops._launches.types import ELEM
 from delegate.ops._numbers import bits
@@ -73,7 +73,7 @@ def lower_non_max_suppression(node: Node, target: Target) -> tuple[Alternative, 
     has_decay = bool(sigma) and sigma[0] > 0
     decay = np.float32(-0.5) / np.float32(sigma[0]) if has_decay else np.float32(0)
     params: Params = {"corners": boxes, "most_overlap": bits(overlap), "decay": bits(float(decay))}
-    choice = Choice(scores, elements, most, least=bits(least), absent=0)
+    choice = BoxScores(scores, elements, most, least=bits(least), absent=0)
     kept = (indices, left[0] if left else temporary("found", (most,), "float32"), count)
     defines: Defines = {"IS_STRICT": 0, "SUPPRESSES": 1, "IS_SOFT": int(has_decay)}
     return (Alternative("plain", (choice.launch(kept, params, defines, target),)),)
@@ -234,7 +234,7 @@ def _of_best(node: Node, corners: Tensor, options: _Options, target: Target) -> 
     best = temporary("best", (count,), "float32")
     params = own | {"best_output": best}
     first = over_elements(FILE, "detections_best", count, target, params, types_of(scores))
-    choice = Choice(best, count, options.most, bits(options.least), _NAN)
+    choice = BoxScores(best, count, options.most, bits(options.least), _NAN)
     chosen = _chosen("", 1, options.most)
     overlap: Params = {"corners": corners, "most_overlap": bits(options.overlap)}
     defines: Defines = {"IS_STRICT": 1, "SUPPRESSES": 1, "IS_SOFT": 0}
@@ -250,7 +250,7 @@ def _of_classes(node: Node, corners: Tensor, options: _Options, target: Target) 
     scores = node.inputs[1]
     assert scores is not None
     most = min(options.of_a_class, options.most)  # more of a class cannot be among the best
-    own = Choice(
+    own = BoxScores(
         scores,
         scores.shape[1],
         most,
@@ -263,7 +263,7 @@ def _of_classes(node: Node, corners: Tensor, options: _Options, target: Target) 
     of_classes = _chosen(" of classes", options.classes, most)
     overlap: Params = {"corners": corners, "most_overlap": bits(options.overlap)}
     defines: Defines = {"IS_STRICT": 1, "SUPPRESSES": 1, "IS_SOFT": 0}
-    merged = Choice(of_classes[1], options.classes * most, options.most, bits(-math.inf), _NAN)
+    merged = BoxScores(of_classes[1], options.classes * most, options.most, bits(-math.inf), _NAN)
     chosen = _chosen("", 1, options.most)
     places: Params = {"of_classes": of_classes[0], "most": most}
     return [

@@ -21,7 +21,7 @@ from delegate.ops._convolution.hybrid_rounding import depends_on_dot_products
 from delegate.ops._launches.tiles import MOST_ROUNDS, by_work, launch_over
 from delegate.ops._recurrent.steps import (
     HybridInput,
-    Result,
+    StepOutput,
     Steps,
     beside,
     constant,
@@ -49,7 +49,7 @@ class _Rnn:
     bias: Tensor  # (units,)
     hidden: Tensor  # (rows, units): the output of the step before
     next_hidden: Tensor
-    result: Result
+    result: StepOutput
     steps: Steps
 
     @property

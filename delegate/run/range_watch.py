@@ -103,7 +103,7 @@ class RangeWatch(Generic[_Executor]):
         return found
 
     def close(self) -> None:
-        """Close the executor that it created and nobody took."""
+        """Close the executor that it created and that was never returned."""
         if self._floats is not None:
             self._floats.close()
             self._floats = None

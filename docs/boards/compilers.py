@@ -22,7 +22,7 @@ ROOT = HERE.parents[1]
 sys.path.insert(0, str(ROOT))
 
 from tflite_opencl.compilers.paper import CHIPS, NOT_SEEN  # noqa: E402
-from tflite_opencl.compilers.rows import Row, read_csv  # noqa: E402
+from tflite_opencl.compilers.rows import KernelStats, read_csv  # noqa: E402
 from tflite_opencl.console.tables import csv_text  # noqa: E402
 
 TABLE = ROOT / ".ci" / "board-compilers.csv"
@@ -120,9 +120,9 @@ def line(*cells: object) -> str:
     return f"| {' | '.join(map(str, cells))} |"
 
 
-def text_of(rows: list[Row], paper: list[Paper]) -> str:
+def text_of(rows: list[KernelStats], paper: list[Paper]) -> str:
     """Return the page."""
-    by_device: dict[str, list[Row]] = defaultdict(list)
+    by_device: dict[str, list[KernelStats]] = defaultdict(list)
     for row in rows:
         by_device[row.device].append(row)
     lines = [HEAD.rstrip("\n")]
@@ -169,9 +169,9 @@ def shown(row: Paper | None) -> str:
     return f"{float(row['total']):.1f}{without}"
 
 
-def of_device(rows: list[Row], figures: Iterable[str]) -> list[str]:
+def of_device(rows: list[KernelStats], figures: Iterable[str]) -> list[str]:
     """Return a line for each kernel and variant that is launched most or spills."""
-    same: dict[tuple[str, str], list[Row]] = defaultdict(list)
+    same: dict[tuple[str, str], list[KernelStats]] = defaultdict(list)
     for row in rows:
         same[row.kernel, row.variant].append(row)
     most = sorted(same.values(), key=launches, reverse=True)[:MOST]
@@ -191,7 +191,7 @@ def of_device(rows: list[Row], figures: Iterable[str]) -> list[str]:
     return lines
 
 
-def launches(rows: list[Row]) -> int:
+def launches(rows: list[KernelStats]) -> int:
     """Return the launches of these that are expected to be the fastest."""
     return sum(row.expected for row in rows)
 

@@ -49,7 +49,7 @@ class ChunkResult:
     failure: str  # why OpenCL did not run it or computed wrong results; "": neither
 
 
-class Classifier(Work):
+class ClassificationWork(Work):
     """Classifies chunks of pictures."""
 
     loggers = (*Work.loggers, logging.getLogger("label_image"))

@@ -15,7 +15,7 @@ from typing import Any, TextIO, cast
 from rich.table import Table
 
 from label_image.cluster.chunks import Chunk, Chunks
-from label_image.cluster.classifier import ChunkResult, Classifier, ClassifierSettings
+from label_image.cluster.classifier import ChunkResult, ClassificationWork, ClassifierSettings
 from label_image.compare import Outcome, Totals
 from label_image.document import count_entry, difference_entry
 from label_image.heads.classes import CLASSIFICATION
@@ -27,7 +27,7 @@ from label_image.sinks import Sinks
 from tflite_opencl.cli.flags import device_asked
 from tflite_opencl.cli.scheduler import Scheduler
 from tflite_opencl.cluster.client import ANYWHERE, Cluster
-from tflite_opencl.cluster.line import Left
+from tflite_opencl.cluster.line import SkippedChunk
 from tflite_opencl.cluster.work import Answer
 from tflite_opencl.console import bars, interrupts
 from tflite_opencl.console.exit_codes import NO_DEVICE, NOT_SO, SUCCESS
@@ -91,7 +91,7 @@ class SpreadPictures(ManyPictures):
         is_wrong = self._totals.wrong or any(each.failure for each in self._workers.values())
         return code or (NO_DEVICE if is_wrong else SUCCESS if self._are_finite else NOT_SO)
 
-    def _work(self, stack: contextlib.ExitStack) -> Callable[[Cluster], Classifier]:
+    def _work(self, stack: contextlib.ExitStack) -> Callable[[Cluster], ClassificationWork]:
         """Return the factory of the workers' job. Raises: as `ManyPictures.run`."""
         prepared, settings = self._prepared, self._settings
         job = self._job(stack)
@@ -108,7 +108,7 @@ class SpreadPictures(ManyPictures):
             processes=max(1, len(os.sched_getaffinity(0)) // local) if local else None,
         )  # fmt: skip
         about = device_asked(settings.device), self._scheduler.is_local, settings.chunk_timeout
-        return lambda cluster: Classifier(known, cluster.name, *about)
+        return lambda cluster: ClassificationWork(known, cluster.name, *about)
 
     def _named(self) -> Iterator[tuple[int, str, str]]:
         for number, path in self._pictures(self._skipped):
@@ -145,9 +145,9 @@ class SpreadPictures(ManyPictures):
             log.info("workers do not see the files of this machine: pictures go by bytes")
         return self._chunks.with_bytes(chunk)
 
-    def _records_of(self, chunk: Chunk, came: Answer | Left) -> list[PictureRecord]:
+    def _records_of(self, chunk: Chunk, came: Answer | SkippedChunk) -> list[PictureRecord]:
         """Return the record of each picture, and update the worker's totals."""
-        if isinstance(came, Left):
+        if isinstance(came, SkippedChunk):
             first, last = chunk[0], chunk[-1]
             which = f"pictures {first.number} to {last.number} ({first.name} to {last.name})"
             if first is last:

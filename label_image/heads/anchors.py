@@ -38,7 +38,7 @@ _LARGEST = 20.0  # limit of a size's logarithm
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class AnchorScheme:
     """An anchor layout, and the scale factors of its boxes."""
 
     anchors: Callable[[Size], Floats]  # (n, 4): centre's y, x, height, width; relative
@@ -114,9 +114,9 @@ def _each(centres: Array, shapes: Sequence[tuple[float, float]]) -> Floats:
 
 
 KINDS = {
-    "ssd_anchors": Kind(ssd_anchors, (10.0, 5.0), True),
-    "fpn_anchors": Kind(pyramid_anchors, (10.0, 5.0), True),
-    "efficientdet_anchors": Kind(efficientdet_anchors, (1.0, 1.0), False),
+    "ssd_anchors": AnchorScheme(ssd_anchors, (10.0, 5.0), True),
+    "fpn_anchors": AnchorScheme(pyramid_anchors, (10.0, 5.0), True),
+    "efficientdet_anchors": AnchorScheme(efficientdet_anchors, (1.0, 1.0), False),
 }
 
 

@@ -16,7 +16,7 @@ from tests.attacks.clients import MODEL, Clients, attack
 from tests.support.service import BOUNDS, LIMITS, Doubling, served, serving
 from tests.support.tiers import slow
 from tflite_opencl.serve.tensors import Arrays, signature_of
-from tflite_opencl.serve.worker import Worker
+from tflite_opencl.serve.worker import BatchScheduler
 
 
 @slow
@@ -38,7 +38,7 @@ def test_what_is_lost_is_noticed(fault: str) -> None:
             return [np.full((pictures, *output.row), 77, output.dtype)]
 
     def load() -> Any:
-        return [served(Worker(Wrong(), LIMITS), signature)]
+        return [served(BatchScheduler(Wrong(), LIMITS), signature)]
 
     with serving(load, replace(BOUNDS, seconds=5.0)) as (address, server, _):
         while server.state:

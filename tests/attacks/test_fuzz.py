@@ -71,8 +71,8 @@ from tests.support.tiers import slow
 from tflite_opencl.conformance.cases import all_cases
 from tflite_opencl.conformance.cases.loops import choice, loop
 from tflite_opencl.conformance.cases.recurrent import svdf
-from tflite_opencl.conformance.checks.job import Job
-from tflite_opencl.conformance.results import CRASH, PASS, Result
+from tflite_opencl.conformance.checks.job import CaseJob
+from tflite_opencl.conformance.results import CRASH, PASS, CaseResult
 from tflite_opencl.conformance.runner import Item
 from tflite_opencl.conformance.subject import Subject
 from tflite_opencl.models.build import constant, dtype_of, graph, node, numbers, tensor
@@ -227,7 +227,7 @@ def test_only_what_the_reference_itself_moves_is_left_open() -> None:
     def is_open(nodes: Sequence[Node], values: Sequence[float]) -> list[bool]:
         made = graph(nodes, [x], nodes[-1].outputs)
         model, given = write_model(made), [[np.array([values], np.float32)]]
-        job = Job(Subject("opencl", {}, None, RUNTIME), made, model, None, given, lambda: None)
+        job = CaseJob(Subject("opencl", {}, None, RUNTIME), made, model, None, given, lambda: None)
         ((bound,),) = with_wider_bounds(job, oracle(RUNTIME, made, model, given)).bounds
         assert bound is not None
         return [bool(each) for each in np.isinf(bound)[0]]
@@ -250,7 +250,7 @@ def test_what_follows_from_a_row_with_nan_that_becomes_int8_is_left_open() -> No
 
     def open_at(made: Graph, sets: Sequence[Sequence[float]]) -> list[list[bool]]:
         model, given = write_model(made), [[np.array([row], np.float32)] for row in sets]
-        job = Job(Subject("opencl", {}, None, RUNTIME), made, model, None, given, lambda: None)
+        job = CaseJob(Subject("opencl", {}, None, RUNTIME), made, model, None, given, lambda: None)
         known = with_wider_bounds(job, oracle(RUNTIME, made, model, given))
         return [
             [each is not None and bool(np.isinf(each).all()) for each in bounds]
@@ -277,12 +277,14 @@ def test_a_form_is_taken_as_if_it_was_measured(numbers: str, device: DeviceInfo)
     }
 
 
-def of_way(device: DeviceInfo, way: str, given: Graph | None = None) -> Result:
+def of_way(device: DeviceInfo, way: str, given: Graph | None = None) -> CaseResult:
     """Run a graph in a way; None: one of sums, of which some may be its input."""
     made = given or net([("ADD", [0, 0], 1), ("ADD", [1, 0], 2)], [1])
     model = write_model(made)
     options = {"tune": "off", "min_nodes_per_partition": 1}
-    job = Job(Subject("opencl", options, device.index, RUNTIME), made, model, 0, None, lambda: None)
+    job = CaseJob(
+        Subject("opencl", options, device.index, RUNTIME), made, model, 0, None, lambda: None
+    )
     return run_way(way, job, oracle(RUNTIME, made, model, job.sets))
 
 
@@ -433,7 +435,7 @@ def test_an_if_of_tflite_is_not_resized_where_it_writes_to_freed_memory(
     resized: list[int] = []
     open_job, resize_to = apart.open_job, apart.resize_to
 
-    def open_(job: Job, known: Any) -> Any:
+    def open_(job: CaseJob, known: Any) -> Any:
         found = open_job(job, known)
         opened.append(found[0].interpreter)
         return found
@@ -465,7 +467,7 @@ def test_what_tflite_left_unwritten_is_not_compared_and_all_else_is(
     ]
     made = read_model(write_model(graph(nodes, [x], [y, place, padded])))
     model = write_model(made)
-    job = Job(Subject("opencl", {}, device.index, RUNTIME), made, model, 0, None, lambda: None)
+    job = CaseJob(Subject("opencl", {}, device.index, RUNTIME), made, model, 0, None, lambda: None)
     known = oracle(RUNTIME, made, model, job.sets)
     for count in (0, 1, 2):
         _, undefined = apart._on_tflite(job, known, [[np.ones((count, 4), np.float32)]], count)
@@ -504,7 +506,9 @@ def test_inputs_on_which_tflite_fails_fail_here_and_the_next_are_right(
     required.required(pen)
     made = read_model(write_model(pen.graph()))
     model, options = write_model(made), {"tune": "off", "min_nodes_per_partition": 1}
-    job = Job(Subject("opencl", options, device.index, RUNTIME), made, model, 0, None, lambda: None)
+    job = CaseJob(
+        Subject("opencl", options, device.index, RUNTIME), made, model, 0, None, lambda: None
+    )
     runs, fails = failing.divided(job)
     assert fails
     assert runs.sets
@@ -531,7 +535,9 @@ def test_what_tflite_runs_fails_in_its_own_words(
     ]
     made = graph(nodes, [x], [y, z])
     model, options = write_model(made), {"tune": "off", "min_nodes_per_partition": 1}
-    job = Job(Subject("opencl", options, device.index, RUNTIME), made, model, 0, None, lambda: None)
+    job = CaseJob(
+        Subject("opencl", options, device.index, RUNTIME), made, model, 0, None, lambda: None
+    )
     runs, fails = failing.divided(job)
     assert (len(runs.sets), len(fails)) == (0, 3)
     known = oracle(RUNTIME, made, model, runs.sets)
@@ -597,10 +603,10 @@ class _Dying:
 
     options: dict[str, str]
 
-    def run(self, items: Sequence[Item], jobs: int, tell: Callable[[Result], None]) -> None:
+    def run(self, items: Sequence[Item], jobs: int, tell: Callable[[CaseResult], None]) -> None:
         for item in items:
             is_survived = self.options == {"alternative": START} and item.name == "5"
-            tell(Result(PASS if is_survived else CRASH, name=item.name))
+            tell(CaseResult(PASS if is_survived else CRASH, name=item.name))
 
 
 def test_a_graph_that_kills_is_none_if_a_start_survives_it() -> None:

@@ -24,7 +24,7 @@ from tests.support.without_tflite import needs_tflite
 from tflite_opencl.command import main
 from tflite_opencl.conformance.cases import all_cases
 from tflite_opencl.conformance.checks import run_check
-from tflite_opencl.conformance.checks.job import Job
+from tflite_opencl.conformance.checks.job import CaseJob
 from tflite_opencl.conformance.results import FAIL, NOT_DELEGATED, PASS
 from tflite_opencl.conformance.subject import Subject
 from tflite_opencl.console import start
@@ -147,7 +147,7 @@ def test_the_suite(
 ) -> None:
     graph = make()
     subject = Subject("opencl", {"exclude_ops": left}, device.index, RUNTIME)
-    job = Job(subject, graph, write_model(graph), 0, None, lambda: None)
+    job = CaseJob(subject, graph, write_model(graph), 0, None, lambda: None)
     assert run_check("values", job).result == PASS
     lies()
     assert run_check("values", job).result == FAIL
@@ -162,7 +162,7 @@ def test_the_suite_accuses_no_delegate_of_what_tflite_refuses(
     def result(**options: Any) -> str:
         subject = Subject("opencl", options, device.index, RUNTIME)
         return run_check(
-            "values", Job(subject, graph, write_model(graph), 0, None, lambda: None)
+            "values", CaseJob(subject, graph, write_model(graph), 0, None, lambda: None)
         ).result
 
     assert result() == PASS

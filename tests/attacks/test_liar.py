@@ -12,7 +12,7 @@ import pytest
 
 from tests.support.suite import run_cases
 from tests.support.tiers import slow
-from tflite_opencl.conformance.results import Result
+from tflite_opencl.conformance.results import CaseResult
 from tflite_opencl.conformance.subject import LibraryError
 
 SOURCE = Path(__file__).with_name("liar.c")
@@ -40,7 +40,7 @@ def build(tmp_path_factory: pytest.TempPathFactory) -> Build:
 
 def run(
     library: Path, names: list[str], limits: dict[str, float] | None = None, **options: str
-) -> dict[str, Result]:
+) -> dict[str, CaseResult]:
     """Return the results of these cases by name, each run once."""
     return run_cases(str(library), names, options, limits=limits)
 

@@ -12,7 +12,7 @@ import pytest
 from delegate import DeviceInfo
 from tests.support.suite import run_cases
 from tests.support.tiers import slow
-from tflite_opencl.conformance.results import Result
+from tflite_opencl.conformance.results import CaseResult
 
 ADD = "add/int8/1x7x5x3"
 CONV = "conv_2d/int8/in7x5x3-k3x3-out8-same"
@@ -34,7 +34,7 @@ def run(
     repeat: bool = False,
     limits: dict[str, float] | None = None,
     **options: str,
-) -> dict[str, Result]:
+) -> dict[str, CaseResult]:
     """Return the results of these cases by name, as `run_cases` does."""
     spec = f"python:tests.attacks.liars:{liar}"
     return run_cases(spec, names, options, None, alternatives, repeat, limits)

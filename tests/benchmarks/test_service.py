@@ -14,10 +14,10 @@ from benchmarks import service
 from benchmarks.measure import Skipped
 from benchmarks.service_peer import Session
 from tests.support.service import LIMITS, Doubling, served, serving
-from tflite_opencl.serve.tensors import Named, Signature
-from tflite_opencl.serve.worker import Worker
+from tflite_opencl.serve.tensors import ModelSignature, Named
+from tflite_opencl.serve.worker import BatchScheduler
 
-BYTES = Signature(
+BYTES = ModelSignature(
     (Named("x", np.dtype("uint8"), (1, 3)),), (Named("y", np.dtype("uint8"), (1, 3)),)
 )
 
@@ -26,7 +26,7 @@ def test_requests_are_counted_and_timed() -> None:
     runner = Doubling()
 
     def load() -> Any:
-        return [served(Worker(runner, LIMITS), BYTES)]
+        return [served(BatchScheduler(runner, LIMITS), BYTES)]
 
     with serving(load) as (address, server, _):
         while server.state:

@@ -18,8 +18,8 @@ from delegate.inspect import read_model
 from delegate.run.executor import Executor
 from label_image.compare import Outcome
 from label_image.decoder import Format
-from label_image.decoders import Batch, Batches, runs_in_order
-from label_image.path import Run, SpreadPath
+from label_image.decoders import Batches, DecodedBatch, runs_in_order
+from label_image.path import BatchRun, SpreadPath
 from label_image.paths import Paths
 from label_image.series import Series
 from tests.label_image.test_series import (
@@ -275,7 +275,7 @@ def test_memory_is_that_of_a_few_batches(both: str) -> None:
 # --- which batches are yielded when
 
 
-class FakeRun(Run):
+class FakeRun(BatchRun):
     def __init__(self, number: int) -> None:
         super().__init__(list)
         self.number, self.has_outputs, self.is_cancelled = number, False, False
@@ -296,10 +296,10 @@ class FakeBatches:
         self.is_at_end = False
         self.freed = 0
 
-    def next(self) -> Batch | None:
+    def next(self) -> DecodedBatch | None:
         if self._left:
             self._left -= 1
-            return Batch([Outcome("a")], np.zeros((1, 1)), 1)
+            return DecodedBatch([Outcome("a")], np.zeros((1, 1)), 1)
         if not self.is_at_end:
             self.is_at_end = True
         else:
@@ -309,7 +309,7 @@ class FakeBatches:
     def wake(self) -> None:
         raise AssertionError("nothing runs in a thread here")
 
-    def free(self, batch: Batch) -> None:
+    def free(self, batch: DecodedBatch) -> None:
         self.freed += 1
 
 

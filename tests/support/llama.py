@@ -16,7 +16,7 @@ from delegate.inspect import Graph, Node, Tensor, write_signatures
 from tests.support.model import const, graph_of, op, t
 from tflite_opencl.generate.llama import Llama
 from tflite_opencl.generate.network import graphs
-from tflite_opencl.generate.weights import Weights
+from tflite_opencl.generate.weights import LlamaWeights
 
 gguf = pytest.importorskip("gguf", reason="gguf, of the extra [generate], is not installed")
 pytest.importorskip("tokenizers", reason="tokenizers, of the extra [generate], is not installed")
@@ -119,7 +119,7 @@ def _type_of(name: str, values: Array) -> str:
 
 def carried_model(path: Path, places: int, pieces: Sequence[int], has_mask: bool) -> bytes:
     """Return a model of the file as litert-torch spells it: caches are inputs and outputs."""
-    weights = Weights(Llama(str(path)), "int8", lambda part: None)
+    weights = LlamaWeights(Llama(str(path)), "int8", lambda part: None)
     made = {f"prefill_{size}": graphs(weights, places, size)["prefill"] for size in pieces}
     made["decode"] = graphs(weights, places, pieces[0])["decode"]
     return write_signatures({name: _carried(graph, has_mask) for name, graph in made.items()})

@@ -4,7 +4,16 @@
 from __future__ import annotations
 
 from benchmarks.measure import PathTimes
-from benchmarks.results import Delegation, Figure, Goal, Layer, Layers, Report, RowResult, Series
+from benchmarks.results import (
+    BenchmarkReport,
+    DelegationStats,
+    Figure,
+    Goal,
+    LayerProfile,
+    Layers,
+    RowResult,
+    Sweep,
+)
 
 OF_XNNPACK = Goal("of XNNPACK's time", 0.5, 0.25, against=("XNNPACK",))
 RATE = Goal("throughput", 1000, 2000, "pictures/s", is_least=True)
@@ -24,16 +33,16 @@ def row(name: str, ratio: float, not_judged: str = "") -> RowResult:
         device="a device (a platform, 1.0)",
         paths={"OpenCL": times(1.0, 1.0), "XNNPACK": times(1 / ratio, 1.0)},
         figures=[Figure(OF_XNNPACK, ratio, not_judged)],
-        delegation=Delegation(31, 30, 1, 29, 150528, 1001, 0.5, 0.4),
+        delegation=DelegationStats(31, 30, 1, 29, 150528, 1001, 0.5, 0.4),
         exact="equal to the reference kernels",
         missing={"tinygrad": "not installed"},
         notes=["a note"],
     )
 
 
-def report() -> Report:
+def report() -> BenchmarkReport:
     """Return rows of every verdict, a series and a profiled model."""
-    return Report(
+    return BenchmarkReport(
         machine={"GPU": "a GPU", "CPU": "a CPU with units", "OpenCL 0": "a device"},
         rows=[
             row("best", 0.2),
@@ -45,7 +54,7 @@ def report() -> Report:
             RowResult("broken", "a case", failed="it broke"),
         ],
         series=[
-            Series(
+            Sweep(
                 "threads",
                 "Cost against threads",
                 "threads",
@@ -53,7 +62,7 @@ def report() -> Report:
                 {"OpenCL": [(1, 3.0), (2, 1.6)], "XNNPACK": [(1, 9.5), (2, 5.0)]},
                 ["a model"],
             ),
-            Series("batch", "Cost against batch", "", "", {}, ["skipped: there is no such device"]),
+            Sweep("batch", "Cost against batch", "", "", {}, ["skipped: there is no such device"]),
         ],
         layers=[
             Layers(
@@ -63,9 +72,11 @@ def report() -> Report:
                 peak_bytes=1e11,
                 peak_source="made up",
                 layers=[
-                    Layer(0, "CONV_2D", "1x4x4x8", "vnni 14x32", 100.0, 20_000_000, 1_000_000),
-                    Layer(1, "CONV_2D", "1x4x4x8", "plain", 50.0, 1_000_000, 4_000_000),
-                    Layer(2, "SOFTMAX", "1x1001", "plain", 50.0, 0, 2002),
+                    LayerProfile(
+                        0, "CONV_2D", "1x4x4x8", "vnni 14x32", 100.0, 20_000_000, 1_000_000
+                    ),
+                    LayerProfile(1, "CONV_2D", "1x4x4x8", "plain", 50.0, 1_000_000, 4_000_000),
+                    LayerProfile(2, "SOFTMAX", "1x1001", "plain", 50.0, 0, 2002),
                 ],
             )
         ],

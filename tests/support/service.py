@@ -15,13 +15,13 @@ from tflite_opencl.serve import life
 from tflite_opencl.serve.metrics import Metrics
 from tflite_opencl.serve.models import Served
 from tflite_opencl.serve.server import Bounds, Server
-from tflite_opencl.serve.tensors import Arrays, Named, Signature
-from tflite_opencl.serve.worker import Limits, Worker
+from tflite_opencl.serve.tensors import Arrays, ModelSignature, Named
+from tflite_opencl.serve.worker import BatchingOptions, BatchScheduler
 
 MEGABYTE = 1 << 20
 BOUNDS = Bounds(body=MEGABYTE, bodies=4 * MEGABYTE, requests=64, seconds=2.0)
-LIMITS = Limits(queue=64, pictures=4, delay=0.0)
-DOUBLES = Signature(
+LIMITS = BatchingOptions(queue=64, pictures=4, delay=0.0)
+DOUBLES = ModelSignature(
     (Named("x", np.dtype("float32"), (1, 3)),), (Named("y", np.dtype("float32"), (1, 3)),)
 )
 
@@ -45,7 +45,9 @@ class Doubling:
         self.closed.set()
 
 
-def served(worker: Worker, signature: Signature = DOUBLES, name: str = "model") -> Served:
+def served(
+    worker: BatchScheduler, signature: ModelSignature = DOUBLES, name: str = "model"
+) -> Served:
     return Served(name, signature, worker, None, LIMITS.pictures)
 
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import cache
 
 from tflite_opencl.conformance.cases import all_cases
-from tflite_opencl.conformance.results import Result
+from tflite_opencl.conformance.results import CaseResult
 from tflite_opencl.conformance.runner import Workers
 from tflite_opencl.conformance.selection import item_of
 from tflite_opencl.models.build import Case
@@ -30,15 +30,15 @@ def run_cases(
     repeat: bool = False,
     limits: Mapping[str, float] | None = None,
     on_ready: Callable[[str, str], None] = lambda device, runtime: None,
-) -> dict[str, Result]:
+) -> dict[str, CaseResult]:
     """Return the results of these cases by name.
 
     `repeat`: run those again that fail. `limits`: the seconds of cases that have others than
     SECONDS. `on_ready`: called when a worker is, before it is heard further.
     """
-    results: dict[str, Result] = {}
+    results: dict[str, CaseResult] = {}
 
-    def add(result: Result) -> None:
+    def add(result: CaseResult) -> None:
         results[result.name] = result
 
     workers = Workers(

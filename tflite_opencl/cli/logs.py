@@ -32,12 +32,12 @@ def routed(routes: Sequence[Route]) -> Iterator[None]:
 def lines_on_stderr(level: int) -> list[Route]:
     """Return routes for a long-running command and its delegate: one line per record."""
 
-    class Lines(logging.Formatter):
+    class LineFormatter(logging.Formatter):
         def format(self, record: logging.LogRecord) -> str:
             return printable(f"{record.levelname}: {record.getMessage()}")
 
     handler: logging.Handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(Lines())
+    handler.setFormatter(LineFormatter())
     return [
         (logging.getLogger("tflite_opencl"), handler, level),
         (logging.getLogger("delegate"), handler, logging.WARNING),

@@ -21,7 +21,7 @@ import distributed
 from distributed.utils import silence_logging_cmgr
 
 from tflite_opencl.cli.scheduler import Scheduler
-from tflite_opencl.cluster.line import Left, Line, Sent
+from tflite_opencl.cluster.line import Line, Sent, SkippedChunk
 from tflite_opencl.cluster.work import CHUNK, DEVICES, PLACE, Answer, Work, run_chunk
 from tflite_opencl.console import interrupts
 from tflite_opencl.console.errors import CommandError, RunError
@@ -159,7 +159,7 @@ class Cluster(contextlib.ExitStack):
         chunks: Mapping[str, Iterable[T]],
         again: Callable[[T, Any], T | None] = lambda chunk, result: None,
         is_ordered: bool = True,
-    ) -> Generator[tuple[T, Answer | Left], None, None]:
+    ) -> Generator[tuple[T, Answer | SkippedChunk], None, None]:
         """Yield each chunk with its result, in order or as completed.
 
         `chunks`: by place, each with its own order, or ANYWHERE's.
@@ -212,7 +212,7 @@ class Cluster(contextlib.ExitStack):
                 found.append(ended.get_nowait())
         return found
 
-    def _come(self, future: Any, sent: Sent[T]) -> Answer | Left | None:
+    def _come(self, future: Any, sent: Sent[T]) -> Answer | SkippedChunk | None:
         """Return a chunk's result; None: retry it."""
         try:
             answer: Answer = future.result()
@@ -221,7 +221,7 @@ class Cluster(contextlib.ExitStack):
             self._looked_s = 0.0
             if sent.ends < TRIES:
                 return None
-            return Left(f"{TRIES} workers died or hung while they had it")
+            return SkippedChunk(f"{TRIES} workers died or hung while they had it")
         except Exception as error:
             if future.status == "error":
                 raise

@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Left:
+class SkippedChunk:
     """Why a chunk is skipped, on one line."""
 
     why: str
@@ -56,7 +56,7 @@ class Line(Generic[T]):
         elif now - self._seen_s > gone_s:
             self._workers = 1
             while (sent := self.next()) is not None:
-                self.done(sent, Left("no worker is there any more"))
+                self.done(sent, SkippedChunk("no worker is there any more"))
 
     def next(self) -> Sent[T] | None:
         """Return the next chunk to send; None: the workers are busy, or there is none."""

@@ -30,7 +30,7 @@ from tflite_opencl.compare.records import (
     paths_of,
 )
 from tflite_opencl.compare.report import each_model, given_of
-from tflite_opencl.compare.runs import Given, Running, Settings, run_all
+from tflite_opencl.compare.runs import CompareSettings, Given, Running, run_all
 from tflite_opencl.compare.text import ROWS, machine_text, milliseconds, notes, timed
 from tflite_opencl.console.errors import CommandError, require_writable, write
 from tflite_opencl.console.exit_codes import NOT_SO, USAGE
@@ -108,7 +108,7 @@ def run(options: argparse.Namespace) -> str:
     limits = Limits(**{each.name: getattr(options, each.name) for each in fields(Limits)})
     path, patience_s = _chosen(options), 600 + limits.max_secs  # for one answer
     threads = options.num_threads or len(os.sched_getaffinity(0))
-    settings = Settings(
+    settings = CompareSettings(
         limits.num_runs, 0, threads, Options(tune=options.tune), patience_s,
         signature=options.signature,
     )  # fmt: skip
@@ -147,7 +147,7 @@ def _path(text: str) -> RunPath:
 
 def benchmarked(
     path: RunPath,
-    settings: Settings,
+    settings: CompareSettings,
     limits: Limits,
     profiling: bool,
     given: Given,

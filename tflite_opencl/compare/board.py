@@ -13,11 +13,11 @@ from delegate import DelegateError
 from delegate.inspect import with_input_shapes
 from tflite_opencl.cli.scheduler import Scheduler
 from tflite_opencl.cluster.client import Cluster
-from tflite_opencl.cluster.line import Left
+from tflite_opencl.cluster.line import SkippedChunk
 from tflite_opencl.cluster.work import Work
-from tflite_opencl.compare.records import Fleet, Report, RunPath
+from tflite_opencl.compare.records import FleetReport, Report, RunPath
 from tflite_opencl.compare.report import report_of
-from tflite_opencl.compare.runs import Given, Settings
+from tflite_opencl.compare.runs import CompareSettings, Given
 from tflite_opencl.console import bars
 from tflite_opencl.console.errors import OneLineError, reason_of
 from tflite_opencl.interpreters.interpreter import read_graph
@@ -31,7 +31,7 @@ class Packed:
     given: Given
 
 
-class Board(Work):
+class CompareWork(Work):
     """Compares the paths of models; a chunk is the complete comparison of one board.
 
     Two workers of one board therefore never time simultaneously.
@@ -41,7 +41,7 @@ class Board(Work):
         self,
         models: Sequence[Packed],
         paths: Sequence[RunPath] | None,
-        settings: Settings,
+        settings: CompareSettings,
         *about: Any,
     ) -> None:
         """`paths`: None: all that the board has. `about`: as for `Work`."""
@@ -74,8 +74,8 @@ def compared_on_boards(
     scheduler: Scheduler,
     models: Sequence[Given],
     paths: Sequence[RunPath] | None,
-    settings: Settings,
-) -> Fleet:
+    settings: CompareSettings,
+) -> FleetReport:
     """Return the report of each available board for the models.
 
     `paths`, `settings`: as for `report_of`. Raises: OneLineError: no board is available.
@@ -89,17 +89,17 @@ def compared_on_boards(
     why_not: dict[str, str] = {}
     with Cluster(scheduler, needs_device=False) as cluster:
         about = cluster.name, None, scheduler.is_local, 0.0
-        cluster.begin(Board(packed, paths, settings, *about))
+        cluster.begin(CompareWork(packed, paths, settings, *about))
         boards = cluster.boards()
         results = cluster.results({board: [board] for board in boards}, is_ordered=False)
         with bars.waiting("") as tell:
             tell(f"{len(boards)} boards compare")
             for board, came in results:
-                if isinstance(came, Left):
+                if isinstance(came, SkippedChunk):
                     why_not[board] = came.why
                 elif isinstance(came.result, str):
                     why_not[board] = came.result
                 else:
                     found[board] = came.result
                 tell(f"{len(found) + len(why_not)} of {len(boards)} boards are done")
-    return Fleet({name: found[name] for name in boards if name in found}, why_not)
+    return FleetReport({name: found[name] for name in boards if name in found}, why_not)

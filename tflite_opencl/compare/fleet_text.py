@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tflite_opencl.compare.records import Fleet, ModelResult, PathResult
+from tflite_opencl.compare.records import FleetReport, ModelResult, PathResult
 from tflite_opencl.compare.text import CSV, ROWS, csv_rows, notes
 from tflite_opencl.console.tables import NONE, columns, csv_text, markdown_table, render
 
@@ -14,7 +14,7 @@ _LEFT_OUT = ("device", "average, ms", "minimum, ms", "peak memory, MiB", "top re
 _SHOWN = [(name, of) for name, of in ROWS if name not in _LEFT_OUT]
 
 
-def text_of(fleet: Fleet, width: int) -> str:
+def text_of(fleet: FleetReport, width: int) -> str:
     """Return one table per model, with one row per board and path, then remarks."""
     results: dict[int, list[tuple[str, ModelResult]]] = {}
     for board, report in fleet.boards.items():
@@ -42,7 +42,7 @@ def _cells(result: PathResult) -> tuple[str, ...]:
     return (result.path, *(of(result) for _, of in _SHOWN))
 
 
-def _told(fleet: Fleet) -> Iterator[str]:
+def _told(fleet: FleetReport) -> Iterator[str]:
     """Yield remarks, each once, with the boards they apply to."""
     boards: dict[str, list[str]] = {}
     for board, report in fleet.boards.items():
@@ -63,7 +63,7 @@ def _told(fleet: Fleet) -> Iterator[str]:
         yield f"{board}: no result: {why}"
 
 
-def csv_of(fleet: Fleet) -> str:
+def csv_of(fleet: FleetReport) -> str:
     """Return one row per board and path; numbers are unrounded, unknown values empty."""
     rows = (
         {"board": board, **row}
@@ -73,7 +73,7 @@ def csv_of(fleet: Fleet) -> str:
     return csv_text(("board", *CSV), rows)
 
 
-def markdown_of(fleet: Fleet) -> str:
+def markdown_of(fleet: FleetReport) -> str:
     """Return one Markdown table, with one row per board and path, and the remarks as a list."""
     names = ["board", "model", "path", *(name for name, _ in ROWS)]
     rows = (

@@ -184,7 +184,7 @@ class Report:
 
 
 @dataclass(frozen=True, slots=True)
-class Fleet:
+class FleetReport:
     """The reports of several boards."""
 
     boards: Mapping[str, Report]  # a board's name -> its report

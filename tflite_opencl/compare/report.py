@@ -15,7 +15,7 @@ import numpy as np
 
 from tflite_opencl import __version__
 from tflite_opencl.compare.records import ModelResult, Report, RunPath, paths_of
-from tflite_opencl.compare.runs import Given, Settings, compared
+from tflite_opencl.compare.runs import CompareSettings, Given, compared
 from tflite_opencl.console import bars
 from tflite_opencl.console.errors import CommandError
 from tflite_opencl.harness.feeds import inputs_for
@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 
 def report_of(
-    models: Sequence[Given], paths: Sequence[RunPath] | None, settings: Settings
+    models: Sequence[Given], paths: Sequence[RunPath] | None, settings: CompareSettings
 ) -> Report:
     """Return the results of this machine's paths for each model.
 

@@ -42,7 +42,7 @@ from tflite_opencl.timing.timing import SETTLE_S, cores, turns
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class CompareSettings:
     """Settings common to all paths and models."""
 
     count: int  # timed runs per path
@@ -62,7 +62,7 @@ class Running:
     """A path being timed."""
 
     def __init__(
-        self, path: RunPath, settings: Settings, model: str, inputs: str, outputs: str
+        self, path: RunPath, settings: CompareSettings, model: str, inputs: str, outputs: str
     ) -> None:
         """`inputs`, `outputs`: .npz files, to read and to write."""
         self.path, self.outputs = path, outputs
@@ -173,7 +173,7 @@ class Given:
     what: str  # for people
     folder: Path = Path()  # for temporary files
 
-    def on(self, path: RunPath, settings: Settings, name: str) -> Running:
+    def on(self, path: RunPath, settings: CompareSettings, name: str) -> Running:
         """Return a path to run it; `name`: of its output file."""
         inputs = self.folder / "inputs.npz"
         if not inputs.exists():
@@ -205,7 +205,7 @@ def run_all(
 
 
 def compared(
-    given: Given, paths: Sequence[RunPath], settings: Settings, tell: Callable[[str], None]
+    given: Given, paths: Sequence[RunPath], settings: CompareSettings, tell: Callable[[str], None]
 ) -> ModelResult:
     """Return each path's result for the model; failures are results."""
     running = [given.on(path, settings, str(number)) for number, path in enumerate(paths)]
@@ -236,7 +236,7 @@ def _outputs(each: Running) -> Outputs | None:
 
 
 @dataclass(frozen=True, slots=True)
-class _Judge:
+class _ExpectedOutputs:
     """The reference outputs."""
 
     outputs: Outputs | None  # None: not available
@@ -244,23 +244,25 @@ class _Judge:
     other_kernels: str = ""  # as in ModelResult
 
 
-def _judge(given: Given, running: Sequence[Running], runtime: Runtime) -> _Judge:
+def _judge(given: Given, running: Sequence[Running], runtime: Runtime) -> _ExpectedOutputs:
     """Compute the reference, or use a path's outputs if it runs on correct reference kernels."""
     path = next((each for each in running if each.path.kind == REFERENCE), None)
     replaced = "" if runtime.why_not else replaced_nodes(given.graph)
     if path is not None and not path.result.failure and not reference_is_wrong(given.graph):
-        return _Judge(_outputs(path), other_kernels=replaced)
+        return _ExpectedOutputs(_outputs(path), other_kernels=replaced)
     try:
         opened = open_judge(runtime, given.graph, given.model)
         with contextlib.closing(opened):
             outputs = invoke(opened, given.inputs)
             kernels = "; ".join(filter(None, (replaced, opened.reasons)))
-            return _Judge(outputs, other_kernels=kernels)
+            return _ExpectedOutputs(outputs, other_kernels=kernels)
     except (RuntimeError, ValueError) as error:
-        return _Judge(None, f"no kernels judge this model: {one_line(error)}")
+        return _ExpectedOutputs(None, f"no kernels judge this model: {one_line(error)}")
 
 
-def _judged(each: Running, judge: _Judge, given: Given, settings: Settings) -> PathResult:
+def _judged(
+    each: Running, judge: _ExpectedOutputs, given: Given, settings: CompareSettings
+) -> PathResult:
     outputs = _outputs(each)
     if outputs is None:
         return each.result

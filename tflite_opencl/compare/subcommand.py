@@ -13,7 +13,7 @@ from tflite_opencl.cli.scheduler import require_distributed
 from tflite_opencl.compare import fleet_text
 from tflite_opencl.compare.records import load, paths_of
 from tflite_opencl.compare.report import PATHS, WITHOUT_TFLITE, given_of, report_of
-from tflite_opencl.compare.runs import Given, Settings
+from tflite_opencl.compare.runs import CompareSettings, Given
 from tflite_opencl.compare.text import changes_text, csv_of, markdown_of, text_of
 from tflite_opencl.console.errors import CommandError, UsageError
 from tflite_opencl.console.exit_codes import NOT_SO
@@ -62,7 +62,7 @@ def run(options: argparse.Namespace) -> str:
     old = load(options.against) if options.against else None
     if options.scheduler and old:
         raise UsageError("--against is of one machine, and --scheduler is given")
-    settings = Settings(
+    settings = CompareSettings(
         count=options.count,
         warmup_runs=options.warmup_runs,
         threads=options.threads or 0,
@@ -92,7 +92,9 @@ def run(options: argparse.Namespace) -> str:
     return text
 
 
-def _on_boards(options: argparse.Namespace, models: Sequence[Given], settings: Settings) -> str:
+def _on_boards(
+    options: argparse.Namespace, models: Sequence[Given], settings: CompareSettings
+) -> str:
     require_distributed()
     # An optional dependency that takes half a second to import.
     from tflite_opencl.compare.board import compared_on_boards

@@ -24,7 +24,7 @@ def _figure(heading: str, is_less_better: bool = True) -> Any:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class KernelStats:
     """One kernel on one device. None: not reported by the driver."""
 
     device: str  # its name as reported by the driver
@@ -79,21 +79,21 @@ class Row:
 
 
 # Figure -> its heading in a table, and whether less is better.
-FIGURES = {each.name: each.metadata["figure"] for each in fields(Row) if each.metadata}
+FIGURES = {each.name: each.metadata["figure"] for each in fields(KernelStats) if each.metadata}
 _TYPES = {
     each.name: float if "float" in str(each.type) else int
-    for each in fields(Row)
+    for each in fields(KernelStats)
     if str(each.type) != "str"
 }
-_NEEDED = {each.name for each in fields(Row) if each.default is MISSING}
+_NEEDED = {each.name for each in fields(KernelStats) if each.default is MISSING}
 
 
-def row_of(info: DeviceInfo, use: KernelUse, built: Built) -> Row:
+def row_of(info: DeviceInfo, use: KernelUse, built: Built) -> KernelStats:
     """Return the row of one kernel."""
     build, told = built.build, dict[str, Any](built.figures)
     if build is not None:
         told |= {name: getattr(build, name) for name in FIGURES if hasattr(build, name)}
-    return Row(
+    return KernelStats(
         device=info.name,
         kernel=use.kernel,
         variant=" / ".join(use.variants),
@@ -106,12 +106,12 @@ def row_of(info: DeviceInfo, use: KernelUse, built: Built) -> Row:
     )
 
 
-def csv_of(rows: Sequence[Row]) -> str:
+def csv_of(rows: Sequence[KernelStats]) -> str:
     """Return the rows as CSV with a header line; values not reported by the driver are empty."""
-    return csv_text([each.name for each in fields(Row)], map(asdict, rows))
+    return csv_text([each.name for each in fields(KernelStats)], map(asdict, rows))
 
 
-def read_csv(path: str) -> list[Row]:
+def read_csv(path: str) -> list[KernelStats]:
     """Return the rows of a file written by `csv_of`; columns with a default may be missing.
 
     Raises:
@@ -129,31 +129,31 @@ def read_csv(path: str) -> list[Row]:
         raise CommandError(f"{path} is no table of this command: {error}") from error
 
 
-def _row(entry: dict[str, str]) -> Row:
+def _row(entry: dict[str, str]) -> KernelStats:
     values: dict[str, Any] = {
         name: _TYPES[name](value) if name in _TYPES else value
         for name, value in entry.items()
         if value != "" or name not in _TYPES
     }
-    return Row(**values)
+    return KernelStats(**values)
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
     """Two tables; kernels of devices missing in the new one are excluded."""
 
-    pairs: tuple[tuple[Row, Row], ...]  # a kernel in both, before and now
-    added: tuple[Row, ...]
-    gone: tuple[Row, ...]
+    pairs: tuple[tuple[KernelStats, KernelStats], ...]  # a kernel in both, before and now
+    added: tuple[KernelStats, ...]
+    gone: tuple[KernelStats, ...]
 
     @property
-    def changes(self) -> list[tuple[Row, Row, list[str], list[str]]]:
+    def changes(self) -> list[tuple[KernelStats, KernelStats, list[str], list[str]]]:
         """Kernels in both with different figures, with the improved and the degraded ones."""
         found = [(old, new, *_changes(old, new)) for old, new in self.pairs]
         return [each for each in found if each[2] or each[3]]
 
     @property
-    def broken(self) -> list[Row]:
+    def broken(self) -> list[KernelStats]:
         """Kernels that no longer build, or that started to spill."""
         stopped = [
             new
@@ -173,7 +173,7 @@ class Comparison:
         return found
 
 
-def compared(old: Sequence[Row], new: Sequence[Row]) -> Comparison:
+def compared(old: Sequence[KernelStats], new: Sequence[KernelStats]) -> Comparison:
     """Compare two tables."""
     devices = {row.device for row in new}
     before = {row.key: row for row in old if row.device in devices}
@@ -185,7 +185,7 @@ def compared(old: Sequence[Row], new: Sequence[Row]) -> Comparison:
     )
 
 
-def _changes(old: Row, new: Row) -> tuple[list[str], list[str]]:
+def _changes(old: KernelStats, new: KernelStats) -> tuple[list[str], list[str]]:
     """Return the improved and the degraded columns; "built" is one of them."""
     better = ["built"] if new.is_built and not old.is_built else []
     worse = ["built"] if old.is_built and not new.is_built else []
@@ -204,7 +204,7 @@ _LEGEND = (
 )
 
 
-def table_text(rows: Sequence[Row], width: int) -> str:
+def table_text(rows: Sequence[KernelStats], width: int) -> str:
     """Return the rows as a table with a legend and a total."""
     table = Table(box=None, padding=(0, 1, 0, 0))
     table.add_column("kernel (variant)", overflow="fold")
@@ -226,7 +226,7 @@ def table_text(rows: Sequence[Row], width: int) -> str:
     return render(width, table, _LEGEND, _total(rows))
 
 
-def _names(rows: Sequence[Row]) -> list[str]:
+def _names(rows: Sequence[KernelStats]) -> list[str]:
     """Return the kernels' names, with the macros that distinguish equal names."""
     same: dict[tuple[str, str], list[set[str]]] = {}
     for row in rows:
@@ -240,7 +240,7 @@ def _names(rows: Sequence[Row]) -> list[str]:
     return names
 
 
-def _total(rows: Sequence[Row]) -> str:
+def _total(rows: Sequence[KernelStats]) -> str:
     built = sum(row.is_built for row in rows)
     text = f"{len(rows)} kernels, {built} built"
     if any(row.spills is not None for row in rows):

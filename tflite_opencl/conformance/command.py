@@ -22,10 +22,10 @@ from tflite_opencl.conformance.results import (
     NOT_DELEGATED,
     PASS,
     SKIP,
+    CaseResult,
+    ConformanceReport,
     Expectations,
-    Report,
-    Result,
-    Row,
+    ReportRow,
 )
 from tflite_opencl.conformance.runner import CannotRun, Workers
 from tflite_opencl.conformance.selection import item_of, select
@@ -39,7 +39,7 @@ from tflite_opencl.console.tables import terminal_width
 from tflite_opencl.models.build import Case
 
 _SHOWN = 20  # unexpected results on the terminal
-_OUTPUTS: dict[str, Callable[[Report], str]] = {
+_OUTPUTS: dict[str, Callable[[ConformanceReport], str]] = {
     "junit": reports.junit,
     "ktap": reports.ktap,
     "lava": reports.lava,
@@ -124,7 +124,7 @@ def _run_fleet(options: argparse.Namespace, cases: list[Case], known: Expectatio
 def _run(options: argparse.Namespace, cases: list[Case], known: Expectations) -> int:
     begun = time.monotonic()
     rows, device, runtime = _rows(options, cases, known)
-    report = Report(rows, options.delegate, device, runtime, time.monotonic() - begun)
+    report = ConformanceReport(rows, options.delegate, device, runtime, time.monotonic() - begun)
     if options.update_baseline:
         comment = f"{options.delegate} on {report.device}"
         found = (row.result for row in rows)
@@ -145,15 +145,15 @@ def _run(options: argparse.Namespace, cases: list[Case], known: Expectations) ->
 
 def _rows(
     options: argparse.Namespace, cases: list[Case], known: Expectations
-) -> tuple[list[Row], str, str]:
+) -> tuple[list[ReportRow], str, str]:
     """Run the cases, except finished ones; return all rows, the device and the runtime."""
     folder, run = Path(options.output), _described(options)
     before = results.resumed(folder, run) if options.resume else {}
     for case in cases:
         if known.is_skipped(case.name):
-            before.setdefault(case.name, Result(SKIP, "listed in --skips", name=case.name))
+            before.setdefault(case.name, CaseResult(SKIP, "listed in --skips", name=case.name))
     todo = [case for case in cases if case.name not in before]
-    by_name, rows = {case.name: case for case in cases}, dict[str, Row]()
+    by_name, rows = {case.name: case for case in cases}, dict[str, ReportRow]()
     found = ["no device", "no runtime"]
 
     def ready(device: str, runtime: str) -> None:
@@ -166,9 +166,9 @@ def _rows(
     try:
         with results.writing(folder, run) as write, told(tally, _complain, options.quiet) as show:
 
-            def add(result: Result) -> None:
+            def add(result: CaseResult) -> None:
                 status = known.status(result)
-                row = Row(by_name[result.name], result, status, known.is_expected(status))
+                row = ReportRow(by_name[result.name], result, status, known.is_expected(status))
                 rows[result.name] = row
                 write(row)
                 tally.add(status, result.name, result.name in before)
@@ -239,7 +239,7 @@ def _write(path: str, text: str, is_placed: bool = False) -> None:
         raise OneLineError(f"cannot write {path}: {reason}") from None
 
 
-def _summary(report: Report, options: argparse.Namespace) -> None:
+def _summary(report: ConformanceReport, options: argparse.Namespace) -> None:
     out = sys.stderr if "-" in (getattr(options, name) for name in _OUTPUTS) else sys.stdout
     wrong = [row for row in report.unexpected if row.status != NOT_DELEGATED]
     for row in wrong[:_SHOWN]:

@@ -19,7 +19,7 @@ from delegate import DelegateError
 from delegate.inspect import Graph, Node, write_model
 from tflite_opencl.conformance import shrink
 from tflite_opencl.conformance.cases import all_cases
-from tflite_opencl.conformance.results import CRASH, FAIL, TIMEOUT, Result
+from tflite_opencl.conformance.results import CRASH, FAIL, TIMEOUT, CaseResult
 from tflite_opencl.conformance.runner import Item, Workers
 from tflite_opencl.conformance.shrink import Candidate
 from tflite_opencl.conformance.subject import Subject
@@ -96,9 +96,11 @@ def _require_alone(name: str, whole: Graph) -> None:
         raise OneLineError(f"{name} cannot be made smaller: {why}")
 
 
-def _failing(candidates: Sequence[Candidate], workers: Workers) -> list[tuple[Candidate, Result]]:
+def _failing(
+    candidates: Sequence[Candidate], workers: Workers
+) -> list[tuple[Candidate, CaseResult]]:
     """Return the failing candidates, in order."""
-    results: dict[str, Result] = {}
+    results: dict[str, CaseResult] = {}
     with tempfile.TemporaryDirectory() as folder:
         items = []
         for number, candidate in enumerate(candidates):
@@ -156,7 +158,7 @@ def _part(start: Candidate, nodes: Sequence[Node], runtime: Runtime) -> Candidat
 
 
 def _write(
-    found: Candidate, result: Result, workers: Workers, runtime: Runtime, folder: Path
+    found: Candidate, result: CaseResult, workers: Workers, runtime: Runtime, folder: Path
 ) -> list[str]:
     """Write the model, its inputs and a script that prints both results; return the files' names.
 

@@ -24,8 +24,8 @@ from tflite_opencl.conformance.results import (
     NOT_DELEGATED,
     PASS,
     SKIP,
-    Report,
-    Row,
+    ConformanceReport,
+    ReportRow,
 )
 from tflite_opencl.console.errors import OneLineError
 from tflite_opencl.oracle.bounds import REMEMBERING
@@ -43,10 +43,10 @@ _PASSED_OVER = (SKIP, EXPECTED_FAIL, KNOWN_FLAKE)
 _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
-def junit(report: Report) -> str:
+def junit(report: ConformanceReport) -> str:
     """Return JUnit XML, with one test suite per family."""
     root = ElementTree.Element("testsuites", name="tflite-delegate-test")
-    families: dict[str, list[Row]] = {}
+    families: dict[str, list[ReportRow]] = {}
     for row in report.rows:
         families.setdefault(row.case.name.split("/")[0], []).append(row)
     for family, rows in families.items():
@@ -77,7 +77,7 @@ def junit(report: Report) -> str:
     return f'<?xml version="1.0" encoding="utf-8"?>\n{body}\n'
 
 
-def ktap(report: Report) -> str:
+def ktap(report: ConformanceReport) -> str:
     """Return the kernel's TAP, version 1."""
     lines = ["KTAP version 1", f"1..{len(report.rows)}"]
     for number, row in enumerate(report.rows, 1):
@@ -92,7 +92,7 @@ def ktap(report: Report) -> str:
     return "\n".join(lines) + "\n"
 
 
-def lava(report: Report) -> str:
+def lava(report: ConformanceReport) -> str:
     """Return lines for the serial console that LAVA parses as results, in a test set."""
     lines = ["<LAVA_SIGNAL_TESTSET START delegate_test>"]
     for row in report.rows:
@@ -105,12 +105,12 @@ def lava(report: Report) -> str:
     return "\n".join([*lines, "<LAVA_SIGNAL_TESTSET STOP>"]) + "\n"
 
 
-def as_json(report: Report) -> str:
+def as_json(report: ConformanceReport) -> str:
     """Return everything as JSON text."""
     return json.dumps(stamped(facts(report)), indent=1) + "\n"
 
 
-def facts(report: Report) -> dict[str, Any]:
+def facts(report: ConformanceReport) -> dict[str, Any]:
     """Return everything as JSON values."""
     cases = [
         {
@@ -134,7 +134,7 @@ def facts(report: Report) -> dict[str, Any]:
     }
 
 
-def html(report: Report) -> str:
+def html(report: ConformanceReport) -> str:
     """Return an HTML page: the matrix of ops and types, and the failures.
 
     Raises: OneLineError: jinja2 is missing.
@@ -165,7 +165,7 @@ def _mark(cell: Cell) -> str:
     return "some" if cell.passed else "none"
 
 
-def _is_skipped(row: Row) -> bool:
+def _is_skipped(row: ReportRow) -> bool:
     return row.is_expected and row.status in (*_PASSED_OVER, NOT_DELEGATED)
 
 
@@ -210,7 +210,7 @@ class Cell:
         return f"{words}, or refused" if refused else words
 
 
-def cells(report: Report, by_kind: bool = True) -> dict[str, dict[str, Cell]]:
+def cells(report: ConformanceReport, by_kind: bool = True) -> dict[str, dict[str, Cell]]:
     """Return the matrix: op -> type -> results; not `by_kind`: all types are ""."""
     found: dict[str, dict[str, Cell]] = {}
     for row in report.rows:
@@ -230,7 +230,7 @@ def kinds_of(matrix: dict[str, dict[str, Cell]]) -> list[str]:
     return [kind for kind in KINDS if kind in used] + sorted(used - set(KINDS))
 
 
-def table(report: Report) -> str:
+def table(report: ConformanceReport) -> str:
     """Return the matrix in Markdown, with equal rows merged, and reasons of refusals below it."""
     matrix = cells(report)
     columns = kinds_of(matrix)

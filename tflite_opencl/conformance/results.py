@@ -32,7 +32,7 @@ _DETAILS, _RUN = "details.jsonl", "run.json"
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class CaseResult:
     """The result of one case."""
 
     result: str  # one of the constants above
@@ -52,20 +52,20 @@ def named(alternative: str, detail: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class ReportRow:
     """A result with its case and expectation."""
 
     case: Case
-    result: Result
+    result: CaseResult
     status: str  # of results.csv
     is_expected: bool
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class ConformanceReport:
     """Everything that reports contain."""
 
-    rows: Sequence[Row]
+    rows: Sequence[ReportRow]
     delegate: str
     device: str
     runtime: str
@@ -76,7 +76,7 @@ class Report:
         return dict(Counter(row.status for row in self.rows).most_common())
 
     @property
-    def unexpected(self) -> list[Row]:
+    def unexpected(self) -> list[ReportRow]:
         """Return the rows that make the run fail."""
         return [row for row in self.rows if not row.is_expected]
 
@@ -94,7 +94,7 @@ class Expectations:
         """Whether a case is to be skipped."""
         return any(pattern.search(name) for pattern in self.skips)
 
-    def status(self, result: Result) -> str:
+    def status(self, result: CaseResult) -> str:
         """Return the status for results.csv: the result adjusted by the expectations."""
         is_flaky = any(pattern.search(result.name) for pattern in self.flakes)
         if is_flaky and result.result in (FLAKE, FAIL, CRASH, TIMEOUT):
@@ -137,7 +137,7 @@ def read(
     return Expectations(known, _patterns(skips), _patterns(flakes), not_delegated_is_fine)
 
 
-def baseline_text(results: Iterable[Result], old: Mapping[str, str], comment: str) -> str:
+def baseline_text(results: Iterable[CaseResult], old: Mapping[str, str], comment: str) -> str:
     """Return a baseline of these results; cases that did not run keep their entries."""
     listed = dict(old)
     for result in results:
@@ -168,7 +168,7 @@ def _patterns(paths: Sequence[str]) -> list[re.Pattern[str]]:
     return found
 
 
-def resumed(folder: Path, run: dict[str, Any]) -> dict[str, Result]:
+def resumed(folder: Path, run: dict[str, Any]) -> dict[str, CaseResult]:
     """Return an earlier run's results with the same settings in this folder, by case.
 
     Raises: OneLineError: there is none, or it has other settings.
@@ -190,13 +190,13 @@ def resumed(folder: Path, run: dict[str, Any]) -> dict[str, Result]:
     for line in lines:
         # A killed run may have left a partial line.
         with contextlib.suppress(ValueError, TypeError):
-            result = Result(**json.loads(line))
+            result = CaseResult(**json.loads(line))
             done[result.name] = result
     return done
 
 
 @contextlib.contextmanager
-def writing(folder: Path, run: dict[str, Any]) -> Iterator[Callable[[Row], None]]:
+def writing(folder: Path, run: dict[str, Any]) -> Iterator[Callable[[ReportRow], None]]:
     """Yield a function that writes a row immediately to all files of a folder.
 
     Raises: OneLineError: the folder cannot be written.
@@ -210,7 +210,7 @@ def writing(folder: Path, run: dict[str, Any]) -> Iterator[Callable[[Row], None]
                 for name in (_DETAILS, "results.csv", "failures.csv")
             )
 
-            def add(row: Row) -> None:
+            def add(row: ReportRow) -> None:
                 details.write(json.dumps(dataclasses.asdict(row.result)) + "\n")
                 csv.write(f"{row.case.name},{row.status},{row.result.seconds:.4f}\n")
                 if not row.is_expected:

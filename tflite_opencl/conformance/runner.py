@@ -15,7 +15,16 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from delegate.guard.children.child import LAST_WAIT_SECONDS, Child, ChildDied, command_of
-from tflite_opencl.conformance.results import CRASH, FAIL, FLAKE, PASS, SKIP, TIMEOUT, Result, named
+from tflite_opencl.conformance.results import (
+    CRASH,
+    FAIL,
+    FLAKE,
+    PASS,
+    SKIP,
+    TIMEOUT,
+    CaseResult,
+    named,
+)
 from tflite_opencl.conformance.subject import COMPILED_MODEL, LibraryError
 from tflite_opencl.console import interrupts
 
@@ -65,7 +74,7 @@ class Workers:
         self,
         items: Sequence[Item],
         jobs: int,
-        on_result: Callable[[Result], None],
+        on_result: Callable[[CaseResult], None],
         repeat: bool = True,
     ) -> None:
         """Run all items, `jobs` workers at a time; results arrive in any order, one at a time.
@@ -109,16 +118,16 @@ class Workers:
 
     def _batch(
         self, batch: Sequence[Item], stopped: threading.Event, repeat: bool
-    ) -> Iterator[Result]:
+    ) -> Iterator[CaseResult]:
         """Yield one result per item; failures are retried at the end, in a new worker."""
-        failed: dict[Item, Result] = {}
+        failed: dict[Item, CaseResult] = {}
         for item, result in self._results(batch, stopped):
             if result.result in (FAIL, CRASH, TIMEOUT):
                 failed[item] = result
             else:
                 yield result
         excused = self._failures_of_runtime(failed, stopped)
-        again: dict[Item, Result] = {}
+        again: dict[Item, CaseResult] = {}
         for item, result in {**failed, **excused}.items():
             if repeat and item.is_repeated and item not in excused:
                 again[item] = result
@@ -132,8 +141,8 @@ class Workers:
             yield first
 
     def _failures_of_runtime(
-        self, failed: Mapping[Item, Result], stopped: threading.Event
-    ) -> Mapping[Item, Result]:
+        self, failed: Mapping[Item, CaseResult], stopped: threading.Event
+    ) -> Mapping[Item, CaseResult]:
         """Return a Skip for each failure that LiteRT's CompiledModel has without any delegate.
 
         This runs in a process that never had one. Only the same failure and message counts:
@@ -156,7 +165,7 @@ class Workers:
 
     def _results(
         self, items: Sequence[Item], stopped: threading.Event
-    ) -> Iterator[tuple[Item, Result]]:
+    ) -> Iterator[tuple[Item, CaseResult]]:
         """Yield one result per item, in order, using as many workers as needed."""
         done = idle_deaths = 0
         while done < len(items) and not stopped.is_set():
@@ -168,7 +177,7 @@ class Workers:
             if idle_deaths == _IDLE_DEATHS and not stopped.is_set():
                 raise CannotRun("worker processes end before their first case")
 
-    def _worker(self, items: Sequence[Item], stopped: threading.Event) -> Iterator[Result]:
+    def _worker(self, items: Sequence[Item], stopped: threading.Event) -> Iterator[CaseResult]:
         """Run items in one process; yield their results, in order, until it is done or dies.
 
         Raises: CannotRun: the worker cannot start, or reports that it cannot run anything.
@@ -198,7 +207,7 @@ class Workers:
                     return
 
 
-def _result(child: Child, item: Item, seconds: float) -> tuple[Result, bool]:
+def _result(child: Child, item: Item, seconds: float) -> tuple[CaseResult, bool]:
     """Return an item's result, and whether the worker survived it."""
     begun, alternative, is_delegates = time.monotonic(), "", False
     child.send(name=item.name, model=item.model, inputs=item.inputs)
@@ -206,7 +215,7 @@ def _result(child: Child, item: Item, seconds: float) -> tuple[Result, bool]:
         while True:
             match child.event(seconds):
                 case {"result": result}:
-                    return Result(**result | {"stderr": _words(child.stderr())}), True
+                    return CaseResult(**result | {"stderr": _words(child.stderr())}), True
                 case {"alternative": name}:
                     alternative = name
                 case {"delegate": _}:  # from here on the delegate is to blame
@@ -218,7 +227,7 @@ def _result(child: Child, item: Item, seconds: float) -> tuple[Result, bool]:
     else:
         who = "the process" if is_delegates else "TFLite's own kernels"
         word, detail = CRASH, f"{who} died ({ended.signal or f'exit code {ended.code}'})"
-    result = Result(
+    result = CaseResult(
         word if is_delegates else SKIP,
         named(alternative, detail),
         alternative=alternative,

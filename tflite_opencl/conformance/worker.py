@@ -23,8 +23,8 @@ from delegate.guard.children.channel import Channel, serving
 from delegate.inspect import Graph, read_model, write_model
 from tflite_opencl.conformance.cases import all_cases
 from tflite_opencl.conformance.checks import run_check
-from tflite_opencl.conformance.checks.job import Job
-from tflite_opencl.conformance.results import FAIL, SKIP, Result
+from tflite_opencl.conformance.checks.job import CaseJob
+from tflite_opencl.conformance.results import FAIL, SKIP, CaseResult
 from tflite_opencl.conformance.subject import LibraryError, Subject
 from tflite_opencl.console.errors import OneLineError, one_line
 from tflite_opencl.interpreters.runtime import ENVIRONMENT_VARIABLE, find_runtime
@@ -71,15 +71,15 @@ class Worker:
             graph, model = self.model(item, case)
         except (DelegateError, ValueError, OSError) as error:
             # A file may not be a model; this suite's cases always are.
-            result = Result(FAIL if case else SKIP, f"no model: {one_line(error)}")
+            result = CaseResult(FAIL if case else SKIP, f"no model: {one_line(error)}")
         else:
             told = self._alternative if self._request["alternatives"] else None
             tolerance = self._request["tolerance"]
             args = self._subject, graph, model, tolerance, _inputs(item), self._begin, told
             try:
-                result = self.check(case.check if case else "values", Job(*args))
+                result = self.check(case.check if case else "values", CaseJob(*args))
             except Exception as error:  # an error in this suite or in the delegate's Python code
-                result = Result(FAIL, f"{type(error).__name__}: {one_line(error)}")
+                result = CaseResult(FAIL, f"{type(error).__name__}: {one_line(error)}")
             gc.collect()
         took = round(time.monotonic() - begun, 4)
         result = dataclasses.replace(result, name=item["name"], seconds=took)
@@ -96,7 +96,7 @@ class Worker:
         _require_arrays(graph)
         return graph, path
 
-    def check(self, name: str, job: Job) -> Result:
+    def check(self, name: str, job: CaseJob) -> CaseResult:
         """Return the result of a case; only a crash escapes."""
         return run_check(name, job)
 

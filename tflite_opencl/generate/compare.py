@@ -25,21 +25,21 @@ _MIB = 2**20
 
 
 @dataclass(frozen=True, slots=True)
-class Path:
+class PathCommand:
     """A path: the command of its child, and the child's first request."""
 
     command: Sequence[str]
     words: Mapping[str, Any]
 
 
-def own_path(model: str, threads: int, options: Options | None) -> Path:
+def own_path(model: str, threads: int, options: Options | None) -> PathCommand:
     """Return a path of a .tflite file; without options TFLite's own, with XNNPACK."""
     words = {"path": model, "threads": threads, "opencl": options and asdict(options)}
-    return Path(command_of("tflite_opencl.generate.path_child"), words)
+    return PathCommand(command_of("tflite_opencl.generate.path_child"), words)
 
 
 def compared(
-    paths: Mapping[str, Path],
+    paths: Mapping[str, PathCommand],
     request: Mapping[str, Any],
     tell: Callable[[str], None],
     failed: Callable[[str, CommandError], None],

@@ -15,7 +15,7 @@ from delegate import Options
 from delegate.inspect import start_early
 from tflite_opencl.console.errors import CommandError
 from tflite_opencl.generate.maker import PLACES, model_of_gguf
-from tflite_opencl.generate.runner import Runner
+from tflite_opencl.generate.runner import LlmExecutor
 from tflite_opencl.generate.sampling import Sampler
 from tflite_opencl.generate.tokens import Message, Tokens
 from tflite_opencl.generate.weights import KINDS
@@ -28,7 +28,7 @@ class Full(CommandError):
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class GeneratorState:
     """A generator's state after some tokens; `caches`: by name, as far as filled."""
 
     tokens: tuple[int, ...]
@@ -78,7 +78,7 @@ class Generator:
         if told is not None and told.in_child_first:
             start_early()
         self.text = Tokens(Path(name).parent)
-        runner = Runner(name, told, cpu_kernels or "builtin", threads)
+        runner = LlmExecutor(name, told, cpu_kernels or "builtin", threads)
         self._form, self._close = runner.form, runner.close
         self.places = runner.form.places
         self.device, self.nodes, self.load_s = runner.device, runner.nodes, runner.load_s
@@ -151,14 +151,14 @@ class Generator:
             if piece := stream(token):
                 yield piece
 
-    def state(self) -> State:
+    def state(self) -> GeneratorState:
         """Return the state so far, for `set_state` of a generator with the same file.
 
         Raises: CommandError: the file has no graph for it.
         """
-        return State(tuple(self._held), self._form.save(len(self._held)))
+        return GeneratorState(tuple(self._held), self._form.save(len(self._held)))
 
-    def set_state(self, state: State) -> None:
+    def set_state(self, state: GeneratorState) -> None:
         """Continue from a state. Raises: ValueError: it is of another model."""
         self._held = []
         self._form.restore(state.caches)

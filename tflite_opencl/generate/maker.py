@@ -29,7 +29,7 @@ from tflite_opencl.generate import package
 from tflite_opencl.generate.llama import Llama
 from tflite_opencl.generate.network import graphs
 from tflite_opencl.generate.tokens import CONFIG_FILE, FILE, files_of
-from tflite_opencl.generate.weights import Weights
+from tflite_opencl.generate.weights import LlamaWeights
 
 PIECE = 64  # tokens of a prefill: more are no faster, fewer need less padding
 PLACES = 512
@@ -62,7 +62,9 @@ def model_of_gguf(gguf: str | None, kind: str, places: int, is_fetched: bool = F
         _require_room(llama, places)
         tell(0.2, "reading the tokenizer")
         contents = files_of(llama)
-        weights = Weights(llama, kind, lambda part: tell(0.3 + 0.5 * part, "making the weights"))
+        weights = LlamaWeights(
+            llama, kind, lambda part: tell(0.3 + 0.5 * part, "making the weights")
+        )
         made_of = graphs(weights, places, min(PIECE, places))
         tell(0.8, "writing the model")
         contents[_MODEL] = write_signatures(made_of)

@@ -14,7 +14,7 @@ import numpy as np
 
 from delegate.inspect import Graph, Node, Tensor
 from tflite_opencl.generate.llama import EMBEDDING, Sizes
-from tflite_opencl.generate.weights import Weights
+from tflite_opencl.generate.weights import LlamaWeights
 from tflite_opencl.models.build import constant, node, tensor
 from tflite_opencl.models.build import graph as graph_of
 
@@ -22,7 +22,7 @@ _SHUT = -1e30  # added to the scores of masked positions
 _f32 = np.float32
 
 
-def graphs(weights: Weights, places: int, piece: int) -> dict[str, Graph]:
+def graphs(weights: LlamaWeights, places: int, piece: int) -> dict[str, Graph]:
     """Return the graphs of a file by signature name.
 
     decode: tokens (1,), start (1,) -> logits (1, vocabulary). prefill: tokens (piece,), start (1,),
@@ -31,8 +31,8 @@ def graphs(weights: Weights, places: int, piece: int) -> dict[str, Graph]:
     """
     caches = Caches(weights.sizes, places)
     return {
-        "decode": _Network(weights, caches, 1).graph(),
-        "prefill": _Network(weights, caches, piece).graph(),
+        "decode": _LlamaGraph(weights, caches, 1).graph(),
+        "prefill": _LlamaGraph(weights, caches, piece).graph(),
         "save": caches.saved(),
         "restore": caches.restored(),
     }
@@ -85,10 +85,10 @@ class Caches:
         return node("VAR_HANDLE", [], [made], {"container": "", "shared_name": name}), made
 
 
-class _Network:
+class _LlamaGraph:
     """A graph under construction: `count` tokens after earlier ones."""
 
-    def __init__(self, weights: Weights, caches: Caches, count: int) -> None:
+    def __init__(self, weights: LlamaWeights, caches: Caches, count: int) -> None:
         self._weights, self._caches, self._count = weights, caches, count
         self._sizes = weights.sizes
         self._nodes: list[Node] = [caches.begun()]

@@ -20,7 +20,7 @@ from tflite_opencl.interpreters.signature import OfSignature
 _RUNTIME = "ai-edge-litert"
 
 
-class Runner:
+class LlmExecutor:
     """An interpreter of a file with the signature decode, and one or more prefills.
 
     Attributes:

@@ -18,7 +18,7 @@ KINDS = ("q4_1", "int8")
 _MOST = 127  # of int8: no -128, which a CPU kernel of TFLite multiplies incorrectly
 
 
-class Weights:
+class LlamaWeights:
     """Constants by name; `kind`: format of the matrices, one of KINDS."""
 
     def __init__(self, llama: Llama, kind: str, told: Callable[[float], None]) -> None:

@@ -19,7 +19,7 @@ _LANES = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class GraphLayout:
     """The positions of all boxes; `lines` are SVG paths, each with its two nodes."""
 
     boxes: dict[int, tuple[float, float]]  # node index -> left and top edge
@@ -28,7 +28,7 @@ class Layout:
     height: float
 
 
-def layout_of(graph: Graph) -> Layout:
+def layout_of(graph: Graph) -> GraphLayout:
     """Place every node of a graph."""
     makers = {tensor: node.index for node in graph.nodes for tensor in node.outputs}
     reads: dict[int, list[int]] = {}
@@ -46,7 +46,7 @@ def layout_of(graph: Graph) -> Layout:
     ]
     right = max((x for x, _ in boxes.values()), default=0)
     bottom = max((y for _, y in boxes.values()), default=0)
-    return Layout(boxes, lines, right + WIDTH + _LANE * (_LANES + 1), bottom + HEIGHT)
+    return GraphLayout(boxes, lines, right + WIDTH + _LANE * (_LANES + 1), bottom + HEIGHT)
 
 
 def _boxes(row_of: dict[int, int], reads: dict[int, list[int]]) -> dict[int, tuple[float, float]]:

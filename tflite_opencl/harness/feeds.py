@@ -35,7 +35,7 @@ log = logging.getLogger("tflite_opencl")
 _MAGIC = b"\x93NUMPY"  # Source: numpy/lib/format.py
 
 
-class _Refused(Exception):
+class _FeedError(Exception):
     """What is wrong with a file; printed after its name."""
 
 
@@ -186,17 +186,17 @@ def _read(name: str, path: str, tensor: Tensor) -> NDArray[Any]:
         with open(path, "rb") as file:
             try:
                 shape, dtype = _header(file)
-            except _Refused:
+            except _FeedError:
                 raise
             except Exception as error:  # numpy raises many types on damaged headers
-                raise _Refused("is a damaged .npy file") from error
+                raise _FeedError("is a damaged .npy file") from error
             if shape != tensor.shape or dtype.newbyteorder("=") != np.dtype(tensor.dtype):
                 raise RunError(
                     f"{where}: {path} holds {sizes(shape)} {dtype}, "
                     f"and this input takes {_kind(tensor)}"
                 )
             if os.fstat(file.fileno()).st_size - file.tell() < math.prod(shape) * dtype.itemsize:
-                raise _Refused("is truncated")
+                raise _FeedError("is truncated")
             file.seek(0)
             array = np.lib.format.read_array(file, allow_pickle=False)
             return np.ascontiguousarray(array, tensor.dtype).reshape(shape)
@@ -204,7 +204,7 @@ def _read(name: str, path: str, tensor: Tensor) -> NDArray[Any]:
         raise RunError(f"{where}: there is no file {path}") from error
     except OSError as error:
         raise RunError(f"{where}: cannot read {path}: {error.strerror or error}") from error
-    except _Refused as error:
+    except _FeedError as error:
         raise RunError(f"{where}: {path} {error}") from error
 
 
@@ -212,7 +212,7 @@ def _header(file: BinaryIO) -> tuple[tuple[int, ...], np.dtype[Any]]:
     """Read the shape and type from a .npy file's header; the file is then at its data."""
     # np.load would also accept archives and pickles.
     if file.read(len(_MAGIC)) != _MAGIC:
-        raise _Refused("is no .npy file, as np.save writes it")
+        raise _FeedError("is no .npy file, as np.save writes it")
     file.seek(0)
     version = np.lib.format.read_magic(file)
     if version == (1, 0):
@@ -221,9 +221,9 @@ def _header(file: BinaryIO) -> tuple[tuple[int, ...], np.dtype[Any]]:
         shape, _, dtype = np.lib.format.read_array_header_2_0(file)
     else:
         major, minor = version
-        raise _Refused(f"is a .npy file of version {major}.{minor}: only 1.0 and 2.0 are read")
+        raise _FeedError(f"is a .npy file of version {major}.{minor}: only 1.0 and 2.0 are read")
     if dtype.hasobject:
-        raise _Refused("holds pickled Python objects, which are never loaded")
+        raise _FeedError("holds pickled Python objects, which are never loaded")
     return shape, dtype
 
 

@@ -24,7 +24,7 @@ LEAST_SCORE = 0.001  # label_image's minimum score of a printed class
 
 
 @dataclass(frozen=True)
-class Row:
+class ClassScore:
     """One class of the result."""
 
     index: int  # position in the model's output
@@ -64,7 +64,7 @@ def top_results(
     scale: float = 0.0,
     zero_point: int = 0,
     calibration: Callable[[NDArray[np.float32]], NDArray[np.float32]] | None = None,
-) -> list[Row]:
+) -> list[ClassScore]:
     """Return the best `count` classes, best first; scores below `threshold` and NaN are dropped.
 
     Of equal scores, the higher index comes first. Types that label_image does not decode, such as
@@ -96,7 +96,7 @@ def top_results(
         scores = calibration(scores)
     kept = np.flatnonzero(scores >= np.float32(threshold))
     best_first = kept[np.lexsort((kept, scores[kept]))][::-1]
-    return [Row(int(index), float(scores[index])) for index in best_first[:count]]
+    return [ClassScore(int(index), float(scores[index])) for index in best_first[:count]]
 
 
 def class_numbers(asked: Sequence[str], labels: Sequence[str]) -> frozenset[int]:
@@ -124,7 +124,7 @@ def format_score(score: float) -> str:
     return f"{score:g}"
 
 
-def format_row(row: Row, labels: Sequence[str]) -> str:
+def format_row(row: ClassScore, labels: Sequence[str]) -> str:
     """Return `0.776471: 653 military uniform`, without a name if there is no label."""
     text = f"{format_score(row.score)}: {row.index}"
     return f"{text} {labels[row.index]}" if row.index < len(labels) else text

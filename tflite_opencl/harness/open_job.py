@@ -28,7 +28,7 @@ from tflite_opencl.interpreters.interpreter import (
 )
 from tflite_opencl.interpreters.runtime import Runtime
 from tflite_opencl.oracle.judge import JudgeInterpreter, open_judge
-from tflite_opencl.oracle.node_kernels import JUDGE, Kernels
+from tflite_opencl.oracle.node_kernels import JUDGE, NodeKernels
 from tflite_opencl.timing.profile import Profile, launch_times, profile_of, timed_runs
 from tflite_opencl.timing.timing import Stopwatch, Times
 from tflite_opencl.timing.trace import Trace, trace_of
@@ -131,7 +131,7 @@ class OpenInterpreter:
             return self.outputs()
 
     @property
-    def judge(self) -> Kernels | None:
+    def judge(self) -> NodeKernels | None:
         """The reference kernels of the last run; None: the job is not JUDGE's."""
         made = self.interpreter
         return made.kernels if isinstance(made, JudgeInterpreter) else None

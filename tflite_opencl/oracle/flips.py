@@ -78,7 +78,7 @@ class _Run:
         self._flipped, self._rows = flipped, 0
         self._is_asymmetric = bool(node.options.get("asymmetric_quantize_inputs"))
         self._is_time_major = bool(node.options.get("time_major"))
-        made = _Rnn if "RNN" in node.op else _Lstm
+        made = _RnnCell if "RNN" in node.op else _Lstm
         self._step = made(inputs, node.options, self)
 
     def outputs(self, sets: Sequence[Arrays]) -> list[Doubles]:
@@ -173,7 +173,7 @@ def _logistic(values: Doubles) -> Doubles:
     return np.asarray(1 / (1 + np.exp(-values)))
 
 
-class _Rnn:
+class _RnnCell:
     def __init__(self, inputs: list[Tensor | None], _: Mapping[str, Any], run: _Run) -> None:
         self._run = run
         self._weights, self._recurrent, self._bias = map(_real, inputs[1:4])

@@ -23,7 +23,7 @@ from tflite_opencl.interpreters.runtime import Runtime
 from tflite_opencl.models.build import Array
 from tflite_opencl.models.cut import Uncut, why_uncut
 from tflite_opencl.oracle.judge_process import JudgeProcess, give_back, taken
-from tflite_opencl.oracle.node_kernels import BUILTIN, Kernels, Kind, NoOracle, kind_of
+from tflite_opencl.oracle.node_kernels import BUILTIN, Kind, NodeKernels, NoOracle, kind_of
 from tflite_opencl.oracle.oracle import run_graph
 
 _MOST_DEATHS = 4  # of kinds of nodes in one graph
@@ -107,7 +107,7 @@ class JudgeInterpreter:
                 self._numpy = runtime.interpreter(model, 1, "reference", graph=graph)
             except RuntimeError as error:
                 raise NoOracle(one_line(error)) from error
-            self.kernels = Kernels.all_of(graph, "numpy", runtime.why_not)
+            self.kernels = NodeKernels.all_of(graph, "numpy", runtime.why_not)
             return
         self._process = taken(runtime)
         try:

@@ -20,7 +20,7 @@ from delegate.inspect import Graph, read_model, with_tensors
 from tflite_opencl.interpreters.runtime import find_runtime
 from tflite_opencl.models.build import Array
 from tflite_opencl.oracle.mixed import MixedInterpreter
-from tflite_opencl.oracle.node_kernels import Kernels
+from tflite_opencl.oracle.node_kernels import NodeKernels
 from tflite_opencl.oracle.oracle import run_graph
 
 Details = list[Mapping[str, Any]]
@@ -54,7 +54,7 @@ class _Judge:
         graph: Graph | None,
         shapes: Sequence[tuple[int, ...]],
         how: dict[str, Any],
-    ) -> tuple[Kernels, Details, Details]:
+    ) -> tuple[NodeKernels, Details, Details]:
         """Open a graph, None: the model's first; return as `_facts` does.
 
         `shapes`: of its inputs, which may differ from the file's.
@@ -66,7 +66,7 @@ class _Judge:
         self._made = MixedInterpreter(self._runtime, given, model, tell=self._tell, **how)
         return self._facts()
 
-    def run(self, inputs: Mapping[int, Array]) -> tuple[tuple[Kernels, Details, Details], Any]:
+    def run(self, inputs: Mapping[int, Array]) -> tuple[tuple[NodeKernels, Details, Details], Any]:
         """Run once; return `_facts`, and the outputs by their indices."""
         assert self._made is not None
         for index, values in inputs.items():
@@ -91,7 +91,7 @@ class _Judge:
         self._made = None
         return run_graph(self._runtime, graph, inputs)
 
-    def _facts(self) -> tuple[Kernels, Details, Details]:
+    def _facts(self) -> tuple[NodeKernels, Details, Details]:
         """Return the kernels of the graph, and the details of its inputs and outputs."""
         made = self._made
         assert made is not None

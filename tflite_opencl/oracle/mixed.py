@@ -26,8 +26,8 @@ from tflite_opencl.oracle.node_kernels import (
     BUILTIN,
     NUMPY,
     REFERENCE,
-    Kernels,
     Kind,
+    NodeKernels,
     NoOracle,
     kind_of,
 )
@@ -97,10 +97,10 @@ class MixedInterpreter:
         self._open()
 
     @property
-    def kernels(self) -> Kernels:
+    def kernels(self) -> NodeKernels:
         """The current kernel of each node."""
         ops = tuple(node.op for node in self._graph.nodes)
-        return Kernels(ops, tuple(self._kinds), dict(self._why))
+        return NodeKernels(ops, tuple(self._kinds), dict(self._why))
 
     # --- as TFLite's Interpreter
 

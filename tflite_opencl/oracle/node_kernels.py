@@ -26,7 +26,7 @@ def kind_of(node: Node) -> Kind:
 
 
 @dataclass(frozen=True, slots=True)
-class Kernels:
+class NodeKernels:
     """The kernels that compute each node's reference."""
 
     ops: tuple[str, ...]  # of each node
@@ -36,7 +36,7 @@ class Kernels:
     why: Mapping[int, str]
 
     @classmethod
-    def all_of(cls, graph: Graph, kind: str, why: str = "") -> Kernels:
+    def all_of(cls, graph: Graph, kind: str, why: str = "") -> NodeKernels:
         """Return the record of a graph whose nodes all run on one kind."""
         found = dict.fromkeys(range(len(graph.nodes)), why) if why else {}
         ops = tuple(node.op for node in graph.nodes)

@@ -22,7 +22,7 @@ from tflite_opencl.interpreters.runtime import Runtime
 from tflite_opencl.models.build import Array
 from tflite_opencl.oracle.bounds import Bounds, float_bounds, is_hybrid
 from tflite_opencl.oracle.mixed import MixedInterpreter
-from tflite_opencl.oracle.node_kernels import BUILTIN, REFERENCE, Kernels, NoOracle
+from tflite_opencl.oracle.node_kernels import BUILTIN, REFERENCE, NodeKernels, NoOracle
 from tflite_opencl.oracle.remembered import remembered_bounds
 from tflite_opencl.oracle.values import Arrays
 
@@ -31,7 +31,8 @@ from tflite_opencl.oracle.values import Arrays
 class Oracle:
     """A model on TFLite's own kernels."""
 
-    kernels: Kernels | None  # that computed the outputs; None: numpy's, as no TFLite is installed
+    # that computed the outputs; None: numpy's, as no TFLite is installed
+    kernels: NodeKernels | None
     outputs: list[Arrays]  # of each input set
     bounds: list[Bounds]  # of each input set; None: exact
 

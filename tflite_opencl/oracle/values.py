@@ -122,7 +122,7 @@ def _values(rng: np.random.Generator, tensor: Tensor, which: str) -> Array:
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class OutputMismatch:
     """An output's difference from the oracle's."""
 
     where: str  # input set and output
@@ -160,7 +160,7 @@ class Difference:
 
 def compare(
     got: Array, expected: Array, bound: NDArray[np.float64] | None, tolerance: int, where: str
-) -> Difference | None:
+) -> OutputMismatch | None:
     """Return how an output differs, or None if it does not.
 
     Floats within `bound` count as equal; an infinite bound accepts anything.
@@ -192,12 +192,12 @@ def compare(
     axes = tuple(range(1, got.ndim))
     rows = (int(np.count_nonzero(wrong.any(axis=axes))), got.shape[0]) if got.ndim else (0, 0)
     is_beyond = got.dtype.kind not in "iu" or most > tolerance
-    return Difference(
+    return OutputMismatch(
         where, count, got.size, first, float(got[first]), float(expected[first]), most, times,
         is_beyond, rows,
     )  # fmt: skip
 
 
-def worst(differences: Iterable[Difference]) -> Difference | None:
+def worst(differences: Iterable[OutputMismatch]) -> OutputMismatch | None:
     """Return the difference to report."""
     return max(differences, key=lambda one: (one.is_beyond, one.greatest), default=None)

@@ -10,7 +10,7 @@ _ALPHA = 8  # minimum side of a planar picture with alpha, exclusive
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class PictureLayout:
     """The layout of pictures in a tensor."""
 
     height: int
@@ -21,7 +21,7 @@ class Layout:
     batch: int = 1  # pictures
 
 
-def layout_of(shape: Sequence[int]) -> Layout | None:
+def layout_of(shape: Sequence[int]) -> PictureLayout | None:
     """Return the picture layout of a tensor with this shape; None: it has none.
 
     Shapes: (1, H, W, C) as in label_image, (1, C, H, W), (H, W, C), (C, H, W) for three
@@ -32,16 +32,16 @@ def layout_of(shape: Sequence[int]) -> Layout | None:
     batch = shape[0] if has_batch else 1
     sizes = tuple(shape[1:]) if has_batch else tuple(shape)
     if len(sizes) == 3 and sizes[2] in (1, 3) and min(sizes[:2]) >= (1 if has_batch else 2):
-        return Layout(sizes[0], sizes[1], sizes[2], batch=batch)
+        return PictureLayout(sizes[0], sizes[1], sizes[2], batch=batch)
     if len(sizes) == 3 and sizes[0] in (1, 3) and min(sizes[1:]) > 1:
         has_channels = has_batch or sizes[0] == 3
-        return Layout(sizes[1], sizes[2], sizes[0], True, has_channels, batch)
+        return PictureLayout(sizes[1], sizes[2], sizes[0], True, has_channels, batch)
     if has_batch and sizes[2] == 4 and min(sizes) >= 1:
-        return Layout(sizes[0], sizes[1], 4, batch=batch)
+        return PictureLayout(sizes[0], sizes[1], 4, batch=batch)
     if has_batch and sizes[0] == 4 and min(sizes[1:]) > _ALPHA:
-        return Layout(sizes[1], sizes[2], 4, True, batch=batch)
+        return PictureLayout(sizes[1], sizes[2], 4, True, batch=batch)
     if len(sizes) == 2 and min(sizes) > 1:
-        return Layout(sizes[0], sizes[1], 1, has_channels=False)
+        return PictureLayout(sizes[0], sizes[1], 1, has_channels=False)
     return None
 
 

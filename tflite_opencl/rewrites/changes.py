@@ -48,7 +48,7 @@ def note(
         notes.append(Note(node.index, node.op, name, treated, text, loss_db))
 
 
-class Left(Exception):
+class NoMatch(Exception):
     """A candidate node is left unchanged; the text is the reason."""
 
 
@@ -73,7 +73,7 @@ def found_at(
     for node in nodes:
         try:
             found = find(node)
-        except Left as reason:
+        except NoMatch as reason:
             note(notes, node, False, str(reason))
             continue
         if found is not None:

@@ -25,7 +25,7 @@ _FULL_SCALE = {1: 2**7, 2: 2**15, 3: 2**23, 4: 2**31}  # of samples with this ma
 
 
 @dataclass(frozen=True, slots=True)
-class Frames:
+class RunInputs:
     """The inputs of each run.
 
     Attributes:
@@ -45,7 +45,7 @@ class Frames:
         return made
 
 
-def frames_of(graph: Graph, files: Mapping[int, tuple[str, str]], are_cut: bool) -> Frames:
+def frames_of(graph: Graph, files: Mapping[int, tuple[str, str]], are_cut: bool) -> RunInputs:
     """Return the inputs' frames; `files`: flag and path by input index; `are_cut`: split files.
 
     Raises: RunError: a file cannot be read, or has a wrong size; lengths differ.
@@ -72,7 +72,7 @@ def frames_of(graph: Graph, files: Mapping[int, tuple[str, str]], are_cut: bool)
         raise RunError(
             f"the files have {lengths[0]} and {lengths[-1]} frames: one length is needed"
         )
-    return Frames(found, max(lengths, default=1), padded)
+    return RunInputs(found, max(lengths, default=1), padded)
 
 
 def _values(where: str, path: str, tensor: Tensor) -> Array:

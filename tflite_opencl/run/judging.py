@@ -14,14 +14,14 @@ from tflite_opencl.models.cut import why_uncut
 from tflite_opencl.oracle.difference import difference, judged
 from tflite_opencl.oracle.judge import open_judge
 from tflite_opencl.oracle.node_kernels import NoOracle
-from tflite_opencl.run.frames import Frames
-from tflite_opencl.run.runs import Series, series
+from tflite_opencl.run.frames import RunInputs
+from tflite_opencl.run.runs import RunSeries, series
 
 _MOST = 8  # runs: the reference kernels are slow
 
 
 @dataclass(frozen=True, slots=True)
-class Judgement:
+class OutputAccuracy:
     """The differences of the device's outputs from the reference."""
 
     name: str  # of the reference kernels
@@ -43,28 +43,28 @@ class Judgement:
 
 
 def judge_series(
-    ours: Series,
+    ours: RunSeries,
     runtime: Runtime,
     graph: Graph,
     model: str,
-    frames: Frames,
+    frames: RunInputs,
     carried: Mapping[int, int],
     left: Collection[int],
-) -> Judgement:
+) -> OutputAccuracy:
     """Compute the reference of the first frames; `left`: nodes on the CPU's built-in kernels."""
     name, count = runtime.reference, min(frames.count, _MOST)
     if left and (why := why_uncut(graph)):
         words = f"not compared with {name}: the CPU runs a part of the nodes, and {why}"
-        return Judgement(name, [words])
+        return OutputAccuracy(name, [words])
     try:
         judge = open_judge(runtime, graph, model, left=left)
         with contextlib.closing(judge):
             right = series(judge, "judge", "", graph, replace(frames, count=count), carried)
     except (NoOracle, CommandError) as error:
-        return Judgement(name, [f"not compared with {name}: {error}"])
+        return OutputAccuracy(name, [f"not compared with {name}: {error}"])
     first = [values[:count] for values in ours.outputs]
     found = judged(difference(first, right.outputs, ""), graph)
     notes = [judge.reasons] if judge.reasons else []
     if count < frames.count:
         notes.append(f"compared with {judge.name}: the first {count} of {frames.count} runs")
-    return Judgement(judge.name, notes, found.each, found.quanta or 0)
+    return OutputAccuracy(judge.name, notes, found.each, found.quanta or 0)

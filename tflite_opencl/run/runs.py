@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 from delegate.inspect import Graph
 from tflite_opencl.console import bars, interrupts
 from tflite_opencl.interpreters.interpreter import failures, outputs_of, run
-from tflite_opencl.run.frames import Frames
+from tflite_opencl.run.frames import RunInputs
 
 
 @dataclass(frozen=True, slots=True)
-class Series:
+class RunSeries:
     """The runs of a path."""
 
     name: str  # "opencl" or "cpu"
@@ -33,8 +33,8 @@ class Series:
 
 
 def series(
-    made: Any, name: str, nodes: str, graph: Graph, frames: Frames, carried: Mapping[int, int]
-) -> Series:
+    made: Any, name: str, nodes: str, graph: Graph, frames: RunInputs, carried: Mapping[int, int]
+) -> RunSeries:
     """Run an allocated interpreter on each frame; variables persist from run to run.
 
     `carried`: index of an input -> index of the output copied to it after each run.
@@ -55,4 +55,4 @@ def series(
             times.append(1e3 * (time.perf_counter() - begun))
             interrupts.check()
             kept.append(outputs_of(made))
-    return Series(name, nodes, [np.stack(each) for each in zip(*kept, strict=True)], times)
+    return RunSeries(name, nodes, [np.stack(each) for each in zip(*kept, strict=True)], times)

@@ -34,9 +34,9 @@ from tflite_opencl.interpreters.runtime import Runtime, runtime_if_any
 from tflite_opencl.models.build import sizes
 from tflite_opencl.oracle.difference import difference
 from tflite_opencl.oracle.finite import not_finite
-from tflite_opencl.run.frames import Frames, frames_of
-from tflite_opencl.run.judging import Judgement, judge_series
-from tflite_opencl.run.runs import Series, series
+from tflite_opencl.run.frames import RunInputs, frames_of
+from tflite_opencl.run.judging import OutputAccuracy, judge_series
+from tflite_opencl.run.runs import RunSeries, series
 
 HELP = "run any model on files: arrays, sound or numbers; beside the CPU, with what differs"
 EXAMPLES = (
@@ -171,7 +171,7 @@ def _paths(folder: Path, graph: Graph) -> list[str]:
     return paths
 
 
-def _write(folder: Path, paths: Sequence[str], ours: Series, is_stacked: bool) -> None:
+def _write(folder: Path, paths: Sequence[str], ours: RunSeries, is_stacked: bool) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for path, values in zip(paths, ours.outputs, strict=True):
@@ -183,11 +183,11 @@ def _write(folder: Path, paths: Sequence[str], ours: Series, is_stacked: bool) -
 
 def _text(
     graph: Graph,
-    frames: Frames,
-    ours: Series,
-    theirs: Series | None,
+    frames: RunInputs,
+    ours: RunSeries,
+    theirs: RunSeries | None,
     written: Sequence[str],
-    judgement: Judgement,
+    judgement: OutputAccuracy,
 ) -> str:
     rows = [
         (each.name, each.nodes, str(len(each.times_ms)), f"{each.times_ms[0]:.3f}",
@@ -220,7 +220,7 @@ def _apart(far: float | None, values: NDArray[Any]) -> str:
     return f"up to {far:g} apart" + ("" if values.dtype.kind == "f" else " quanta")
 
 
-def _differences(ours: Series, theirs: Series | None) -> Sequence[int | float | None]:
+def _differences(ours: RunSeries, theirs: RunSeries | None) -> Sequence[int | float | None]:
     """Return each output's difference from the other path's; None: not compared."""
     found = difference(ours.outputs, theirs.outputs if theirs else None, "").each
     return found or [None] * len(ours.outputs)
@@ -228,10 +228,10 @@ def _differences(ours: Series, theirs: Series | None) -> Sequence[int | float | 
 
 def _document(
     graph: Graph,
-    ours: Series,
-    theirs: Series | None,
+    ours: RunSeries,
+    theirs: RunSeries | None,
     written: Sequence[str],
-    judgement: Judgement,
+    judgement: OutputAccuracy,
 ) -> dict[str, Any]:
     apart = _differences(ours, theirs)
     right = judgement.each or [None] * len(apart)

@@ -92,7 +92,7 @@ async def _listening(
 
     def connected() -> asyncio.BaseProtocol:
         if len(handlers.connections) >= _MOST_CONNECTIONS:
-            return _Refused()
+            return _RefusedConnection()
         handler: asyncio.BaseProtocol = handlers()
         server.silent.add(handler)
         loop.call_later(server.bounds.seconds, close_if_silent, handler)
@@ -105,7 +105,7 @@ async def _listening(
         raise CommandError(f"cannot listen to {host}:{port}: {why}") from error
 
 
-class _Refused(asyncio.Protocol):
+class _RefusedConnection(asyncio.Protocol):
     """A connection above the limit."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:

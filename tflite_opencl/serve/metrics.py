@@ -13,7 +13,7 @@ from prometheus_client import (
     generate_latest,
 )
 
-from tflite_opencl.serve.worker import Worker
+from tflite_opencl.serve.worker import BatchScheduler
 
 _SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10)
 _PICTURES = (1, 2, 4, 8, 16, 32, 64)
@@ -42,7 +42,7 @@ class Metrics:
             registry=self._registry,
         )  # fmt: skip
 
-    def watch(self, model: str, worker: Worker) -> None:
+    def watch(self, model: str, worker: BatchScheduler) -> None:
         """Export a worker's state when scraped: queued requests, and whether its device failed."""
         self._waiting.labels(model).set_function(lambda: worker.waiting)
         self._failed.labels(model).set_function(lambda: bool(worker.failure))

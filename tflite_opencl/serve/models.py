@@ -21,8 +21,8 @@ from tflite_opencl.pictures.layout import layout_of
 from tflite_opencl.serve.metrics import Metrics
 from tflite_opencl.serve.pictures import Pictures
 from tflite_opencl.serve.runners import Runner, open_runner, sized
-from tflite_opencl.serve.tensors import Signature, signature_of
-from tflite_opencl.serve.worker import Limits, Worker
+from tflite_opencl.serve.tensors import ModelSignature, signature_of
+from tflite_opencl.serve.worker import BatchingOptions, BatchScheduler
 
 log = logging.getLogger("tflite_opencl")
 VERSION = "1"  # of each model
@@ -42,7 +42,7 @@ class Wanted:
 
     models: Sequence[Entry]
     options: Options  # of the delegate
-    limits: Limits
+    limits: BatchingOptions
     falls_back: bool  # to the CPU
     labels: str | None = None  # a file
     task: str | None = None  # as for label_image's --task
@@ -55,8 +55,8 @@ class Served:
     """A model ready to serve."""
 
     name: str
-    signature: Signature
-    worker: Worker
+    signature: ModelSignature
+    worker: BatchScheduler
     pictures: Pictures | None  # None: it has no picture input
     most: int  # pictures per request
 
@@ -153,7 +153,7 @@ class _Opened:
     graph: Graph
     wanted: Wanted
     runtime: Runtime
-    signature: Signature
+    signature: ModelSignature
 
     @property
     def most(self) -> int:
@@ -201,5 +201,5 @@ def _served(opened: _Opened, pictures: Pictures | None, metrics: Metrics) -> Ser
     def listen(requests: int, pictures: int, seconds: float) -> None:
         metrics.ran(name, pictures, seconds)
 
-    worker = Worker(runner, wanted.limits, fallback, listen)
+    worker = BatchScheduler(runner, wanted.limits, fallback, listen)
     return Served(name, opened.signature, worker, pictures, opened.most)

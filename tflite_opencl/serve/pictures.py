@@ -43,7 +43,7 @@ class Pictures:
         self._others = [np.zeros(_shape(each.shape), each.dtype) for each in inputs]
         self._fed = self._picture_model.feeds.main
         self._kept = threading.local()  # one decoder per thread
-        self._all: list[_Decoder] = []
+        self._all: list[_PictureDecoder] = []
         self.pool = ThreadPoolExecutor(processes, "decoding")
 
     def inputs(self, content: bytes) -> tuple[Arrays, tuple[int, int]]:
@@ -54,7 +54,7 @@ class Pictures:
         """
         decoder = getattr(self._kept, "decoder", None)
         if decoder is None:
-            decoder = self._kept.decoder = _Decoder(self._picture_model)
+            decoder = self._kept.decoder = _PictureDecoder(self._picture_model)
             self._all.append(decoder)
         tensor = np.empty_like(self._others[self._fed])
         size = decoder.decode(content, tensor)
@@ -79,7 +79,7 @@ class Pictures:
         self.pool.shutdown()
 
 
-class _Decoder:
+class _PictureDecoder:
     """A decoder process, which gets the picture as an unlinked file."""
 
     def __init__(self, picture_model: PictureModel) -> None:

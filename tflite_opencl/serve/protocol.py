@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from tflite_opencl.console.errors import RunError
-from tflite_opencl.serve.tensors import Array, Arrays, Named, Signature
+from tflite_opencl.serve.tensors import Array, Arrays, ModelSignature, Named
 
 EXTENSIONS = ("binary_tensor_data",)
 LENGTH_HEADER = "Inference-Header-Content-Length"
@@ -55,7 +55,7 @@ class _Bytes:
         return taken
 
 
-def read_request(body: bytes, length: str | None, model: Signature, most: int) -> Request:
+def read_request(body: bytes, length: str | None, model: ModelSignature, most: int) -> Request:
     """Parse a request.
 
     `length`: of the JSON part in bytes, from the header; None: the body is JSON. `most`:
@@ -182,7 +182,7 @@ def _of_json(entry: Mapping[str, Any], tensor: Named, count: int) -> Array:
         raise BadRequest(f"{what}: a value does not fit into {tensor.datatype}") from error
 
 
-def _wanted(asked: Mapping[str, Any], model: Signature) -> Sequence[tuple[int, bool]]:
+def _wanted(asked: Mapping[str, Any], model: ModelSignature) -> Sequence[tuple[int, bool]]:
     told = _parameters(asked, "the request").get("binary_data_output", False)
     names = {each.name: number for number, each in enumerate(model.outputs)}
     entries = _objects(asked, "outputs")
@@ -203,7 +203,7 @@ def _is_count(value: object) -> bool:
 
 
 def answer(
-    name: str, version: str, model: Signature, request: Request, outputs: Arrays, device: str
+    name: str, version: str, model: ModelSignature, request: Request, outputs: Arrays, device: str
 ) -> tuple[bytes, int | None]:
     """Return a response's body, and the length of its JSON part if binary data follows.
 

@@ -22,7 +22,7 @@ from tflite_opencl.harness.job import Job
 from tflite_opencl.harness.open_job import open_interpreter
 from tflite_opencl.harness.open_sizes import Size, with_picture_size
 from tflite_opencl.interpreters.runtime import Runtime
-from tflite_opencl.serve.tensors import Array, Arrays, Signature, signature_of
+from tflite_opencl.serve.tensors import Array, Arrays, ModelSignature, signature_of
 
 _TIMED_RUNS = 5
 _GAIN = 0.95  # a batch that takes more than this fraction of smaller batches' time is not used
@@ -85,7 +85,7 @@ def cheapest(seconds: dict[int, float], most: int) -> Sequence[Sequence[int]]:
     return plans
 
 
-class Batch(Protocol):
+class BatchRunner(Protocol):
     """An open model with a fixed batch size."""
 
     def run(self, arrays: list[Array]) -> list[Array]:
@@ -98,9 +98,11 @@ class Batch(Protocol):
 class Batched:
     """A model opened for each useful batch size; see Runner."""
 
-    def __init__(self, open_batch: Callable[[int], Batch], signature: Signature, most: int) -> None:
+    def __init__(
+        self, open_batch: Callable[[int], BatchRunner], signature: ModelSignature, most: int
+    ) -> None:
         """`open_batch`: opens the model for a batch size."""
-        self._batches: dict[int, Batch] = {}
+        self._batches: dict[int, BatchRunner] = {}
         seconds: dict[int, float] = {}
         size = 1
         while size <= most:
@@ -135,7 +137,7 @@ class Batched:
             batch.close()
 
 
-def _seconds(batch: Batch, signature: Signature, size: int) -> float:
+def _seconds(batch: BatchRunner, signature: ModelSignature, size: int) -> float:
     """Return the time of a full batch: the minimum of some runs."""
     inputs = [np.zeros((size, *each.row), each.dtype) for each in signature.inputs]
     found = []

@@ -25,7 +25,7 @@ from tflite_opencl.serve.metrics import CONTENT_TYPE, Metrics
 from tflite_opencl.serve.models import VERSION, Served
 from tflite_opencl.serve.page import POLICY, Front, host_of
 from tflite_opencl.serve.protocol import BadRequest
-from tflite_opencl.serve.worker import Busy, Ran, Unavailable
+from tflite_opencl.serve.worker import Busy, InferenceResult, Unavailable
 
 log = logging.getLogger("tflite_opencl")
 T = TypeVar("T")
@@ -284,7 +284,7 @@ def _json(told: Any) -> str:
         raise RunError("the results are NaN or infinite, which JSON cannot hold") from None
 
 
-async def _run(served: Served, arrays: Any, pictures: int) -> Ran:
+async def _run(served: Served, arrays: Any, pictures: int) -> InferenceResult:
     return await asyncio.wrap_future(served.worker.submit(arrays, pictures))
 
 

@@ -111,7 +111,7 @@ async def _served(options: argparse.Namespace) -> tuple[dict[int, int], bool]:
     from tflite_opencl.serve.metrics import Metrics
     from tflite_opencl.serve.models import Wanted, load, named
     from tflite_opencl.serve.server import Bounds, Server
-    from tflite_opencl.serve.worker import Limits
+    from tflite_opencl.serve.worker import BatchingOptions
 
     wanted = Wanted(
         models=named(models_of(options), options.signature),
@@ -120,7 +120,7 @@ async def _served(options: argparse.Namespace) -> tuple[dict[int, int], bool]:
             isolate=options.isolate,
             run_timeout=options.device_timeout,
         ),
-        limits=Limits(options.queue, options.max_batch, options.max_delay / 1e3),
+        limits=BatchingOptions(options.queue, options.max_batch, options.max_delay / 1e3),
         falls_back=options.fallback == "cpu",
         labels=options.labels,
         processes=len(os.sched_getaffinity(0)),

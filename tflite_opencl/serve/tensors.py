@@ -54,7 +54,7 @@ class Named:
 
 
 @dataclass(frozen=True, slots=True)
-class Signature:
+class ModelSignature:
     """The inputs and outputs of a model."""
 
     inputs: Sequence[Named]
@@ -71,7 +71,7 @@ class Signature:
         return sum(each.bytes for each in self.inputs)
 
 
-def signature_of(name: str, graph: Graph) -> Signature:
+def signature_of(name: str, graph: Graph) -> ModelSignature:
     """Return the inputs and outputs of a model.
 
     Raises: CommandError: it cannot be served; the text says why.
@@ -86,7 +86,7 @@ def signature_of(name: str, graph: Graph) -> Signature:
     if any(tensor.is_variable or tensor.dtype == "resource" for tensor in graph.tensors):
         why = "it keeps a state between runs, which clients would share"
         raise CommandError(f"{name} cannot be served: {why}")
-    return Signature(
+    return ModelSignature(
         _named(graph.inputs, graph.input_names, "input"),
         _named(graph.outputs, graph.output_names, "output"),
     )

@@ -36,7 +36,7 @@ class Unavailable(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Ran:
+class InferenceResult:
     """The result of a request."""
 
     arrays: Arrays
@@ -44,19 +44,19 @@ class Ran:
 
 
 @dataclass(eq=False, slots=True)
-class Waiting:
+class PendingRequest:
     """A queued or running request."""
 
     arrays: Arrays
     pictures: int
-    future: Future[Ran] = field(default_factory=Future)
+    future: Future[InferenceResult] = field(default_factory=Future)
     since: float = field(default_factory=time.perf_counter)
 
     def begin(self) -> bool:
         """Mark it as running; return whether its client is still waiting."""
         return self.future.running() or self.future.set_running_or_notify_cancel()
 
-    def end(self, outcome: Ran | Exception) -> None:
+    def end(self, outcome: InferenceResult | Exception) -> None:
         """Set the result."""
         if isinstance(outcome, Exception):
             self.future.set_exception(outcome)
@@ -65,7 +65,7 @@ class Waiting:
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class BatchingOptions:
     """Limits on queueing and batching."""
 
     queue: int  # queued requests
@@ -77,7 +77,7 @@ class Limits:
 Listener = Callable[[int, int, float], None]
 
 
-class Worker:
+class BatchScheduler:
     """Runs a model for all of its clients.
 
     Attributes:
@@ -87,7 +87,7 @@ class Worker:
     def __init__(
         self,
         runner: Runner,
-        limits: Limits,
+        limits: BatchingOptions,
         fallback: Callable[[], Runner] | None = None,
         listen: Listener = lambda requests, pictures, seconds: None,
     ) -> None:
@@ -97,7 +97,7 @@ class Worker:
         self._limits, self._fallback, self._listen = limits, fallback, listen
         self.failure = ""
         self._changed = threading.Condition()  # protects the fields below
-        self._queue: deque[Waiting] = deque()
+        self._queue: deque[PendingRequest] = deque()
         self._pictures = 0  # in the queue
         self._is_closed = False
         self._thread = threading.Thread(target=self._work, name="model", daemon=True)
@@ -113,13 +113,13 @@ class Worker:
         """Number of queued requests."""
         return len(self._queue)
 
-    def submit(self, arrays: Arrays, pictures: int) -> Future[Ran]:
+    def submit(self, arrays: Arrays, pictures: int) -> Future[InferenceResult]:
         """Queue a request; return the future of its outputs.
 
         The future raises: RunError: the model cannot run on these values. Unavailable.
         Raises: Busy: the queue is full. Unavailable: nothing runs the model.
         """
-        request = Waiting(arrays, pictures)
+        request = PendingRequest(arrays, pictures)
         with self._changed:
             self._require_running()
             if len(self._queue) >= self._limits.queue:
@@ -148,7 +148,7 @@ class Worker:
         while batch := self._next():
             self._run(batch)
 
-    def _next(self) -> list[Waiting]:
+    def _next(self) -> list[PendingRequest]:
         """Wait for requests; return those of the next run, [] at the end."""
         with self._changed:
             while not (self._queue or self._is_closed):
@@ -162,7 +162,7 @@ class Worker:
                 if (left := until - time.perf_counter()) <= 0:
                     break
                 self._changed.wait(left)
-            batch: list[Waiting] = []
+            batch: list[PendingRequest] = []
             pictures = 0
             while self._queue and (not batch or pictures + self._queue[0].pictures <= most):
                 batch.append(self._queue.popleft())
@@ -170,14 +170,16 @@ class Worker:
             self._pictures -= pictures
         return batch
 
-    def _run(self, batch: Sequence[Waiting]) -> None:
+    def _run(self, batch: Sequence[PendingRequest]) -> None:
         """Run the requests as one batch, and set their results."""
         asked = [each for each in batch if each.begin()]
-        whole = self._outcome(asked) if asked else Ran((), "")
+        whole = self._outcome(asked) if asked else InferenceResult((), "")
         if not isinstance(whole, Exception):
             ends = [*itertools.accumulate(each.pictures for each in asked)]
-            outcomes: list[Ran | Exception] = [
-                Ran([array[end - each.pictures : end] for array in whole.arrays], whole.device)
+            outcomes: list[InferenceResult | Exception] = [
+                InferenceResult(
+                    [array[end - each.pictures : end] for array in whole.arrays], whole.device
+                )
                 for each, end in zip(asked, ends, strict=True)
             ]
         elif isinstance(whole, RunError) and len(asked) > 1:  # caused by one of them, or by all
@@ -187,7 +189,7 @@ class Worker:
         for each, outcome in zip(asked, outcomes, strict=True):
             each.end(outcome)
 
-    def _outcome(self, asked: Sequence[Waiting]) -> Ran | Exception:
+    def _outcome(self, asked: Sequence[PendingRequest]) -> InferenceResult | Exception:
         """Return the outputs of a run, or why there are none."""
         arrays, pictures = _joined(asked), sum(each.pictures for each in asked)
         runner, is_again = self._runner, False
@@ -203,7 +205,7 @@ class Worker:
                 return RunError(_reason(error))
             else:
                 self._listen(len(asked), pictures, time.perf_counter() - begun)
-                return Ran(outputs, runner.device)
+                return InferenceResult(outputs, runner.device)
         return Unavailable(self.failure)
 
     def _take_over(self, device: Runner, failure: str, arrays: Arrays) -> Runner | None:
@@ -257,7 +259,7 @@ def _close(runner: Runner) -> None:
         log.warning("%s: %s", runner.device, one_line(error))
 
 
-def _joined(asked: Sequence[Waiting]) -> Arrays:
+def _joined(asked: Sequence[PendingRequest]) -> Arrays:
     if len(asked) == 1:
         return asked[0].arrays
     return [np.concatenate(each) for each in zip(*(one.arrays for one in asked), strict=True)]

@@ -28,7 +28,7 @@ _MOST_APART = 10**9  # ns between offsets of the two clocks in one run; more mea
 
 
 @dataclass(frozen=True, slots=True)
-class Slice:
+class TraceSlice:
     """A time slice; times are in ns of the host's clock."""
 
     track: str
@@ -44,7 +44,7 @@ class Trace:
     """The content of a file."""
 
     process: str
-    slices: Sequence[Slice]
+    slices: Sequence[TraceSlice]
     counters: Sequence[tuple[str, int, float]]  # track, time in ns, value
     has_timers: bool  # False: device timers are not usable, so the kernels are one slice
 
@@ -61,14 +61,14 @@ def trace_of(
     process: str,
 ) -> Trace:
     """Return the timeline of runs; `partitions`: the nodes of each, in execution order."""
-    slices: list[Slice] = []
+    slices: list[TraceSlice] = []
     counters: list[tuple[str, int, float]] = []
     left = [each.node for each in verdicts if not each.is_taken]
     # Whether the device's timers measure the work.
     counts = any(_busy(part) for run in runs for part in run.partitions)
     has_timers = counts
     for number, run in enumerate(runs):
-        slices.append(Slice(INTERPRETER, "invoke", run.begun, run.ended, {"run": number}))
+        slices.append(TraceSlice(INTERPRETER, "invoke", run.begun, run.ended, {"run": number}))
         slices += _between(run, left, partitions)
         for place, part in enumerate(run.partitions):
             flow = 1 + 100_000 * (number * len(run.partitions) + place)
@@ -89,7 +89,7 @@ def trace_of(
 
 def _between(
     run: TimedRun, left: Sequence[int], partitions: Sequence[Sequence[int]]
-) -> list[Slice]:
+) -> list[TraceSlice]:
     """Return TFLite's activity before, between and after the partitions.
 
     A slice's nodes are those that the CPU runs and that precede the next partition in the
@@ -103,11 +103,11 @@ def _between(
         here = [node for node in rest if until is None or node < until]
         rest = [node for node in rest if node not in here]
         name = f"nodes {', '.join(map(str, here))}" if here else "TFLite"
-        found.append(Slice(CPU, name, begun, ended, {"nodes": len(here)}))
+        found.append(TraceSlice(CPU, name, begun, ended, {"nodes": len(here)}))
     return found
 
 
-def _host(run: PartitionRun, flow: int) -> list[Slice]:
+def _host(run: PartitionRun, flow: int) -> list[TraceSlice]:
     steps: tuple[tuple[str, int, int, Facts], ...] = (
         ("partition", run.called, run.returned,
          {"arena, bytes": run.arena_bytes, "constants, bytes": run.constant_bytes}),
@@ -118,18 +118,18 @@ def _host(run: PartitionRun, flow: int) -> list[Slice]:
         ("download", run.computed, run.ended, {"bytes": run.down_bytes}),
         ("Python, after", run.ended, run.returned, {}),
     )  # fmt: skip
-    found = [Slice(DELEGATE, *step) for step in steps]
+    found = [TraceSlice(DELEGATE, *step) for step in steps]
     for number, ((begun, ended), launch) in enumerate(zip(run.calls, run.launches, strict=True)):
         facts: Facts = {"node": launch.node, "op": launch.op}
-        found.append(Slice(QUEUE, launch.kernel, begun, ended, facts, flow + number))
+        found.append(TraceSlice(QUEUE, launch.kernel, begun, ended, facts, flow + number))
     return found
 
 
-def _device(run: PartitionRun, flow: int, offset: int | None) -> list[Slice]:
+def _device(run: PartitionRun, flow: int, offset: int | None) -> list[TraceSlice]:
     if offset is None:
         facts: Facts = {"launches": len(run.launches)}
-        return [Slice(DEVICE, "kernels, not timed apart", run.uploaded, run.computed, facts)]
-    found: list[Slice] = []
+        return [TraceSlice(DEVICE, "kernels, not timed apart", run.uploaded, run.computed, facts)]
+    found: list[TraceSlice] = []
     for number, launch in enumerate(run.launches):
         queued, _, begun, ended = (at + offset for at in launch.clock_ns)
         facts = {
@@ -141,7 +141,9 @@ def _device(run: PartitionRun, flow: int, offset: int | None) -> list[Slice]:
             "in the queue, us": (begun - queued) / 1000,
         }
         begun = max(begun, found[-1].ended) if found else begun  # timers are coarse
-        found.append(Slice(DEVICE, launch.kernel, begun, max(begun, ended), facts, flow + number))
+        found.append(
+            TraceSlice(DEVICE, launch.kernel, begun, max(begun, ended), facts, flow + number)
+        )
     return found
 
 
@@ -212,7 +214,7 @@ def perfetto_trace(trace: Trace) -> bytes:
         described.uuid, described.parent_uuid, described.name = track, _PROCESS, name
         if name in COUNTERS:
             described.counter.SetInParent()
-    events: list[tuple[int, int, int, Slice | float, str]] = []
+    events: list[tuple[int, int, int, TraceSlice | float, str]] = []
     for number, each in enumerate(trace.slices):
         if each.ended > each.begun:
             # At equal times the longer slice is the outer one: it begins first and ends last.

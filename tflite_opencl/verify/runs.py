@@ -29,7 +29,7 @@ from tflite_opencl.models.build import graph as graph_of
 from tflite_opencl.oracle.bounds import float_bounds
 from tflite_opencl.oracle.judge import cpu_kernels_beside, judged_graph, open_judge
 from tflite_opencl.oracle.node_kernels import NoOracle
-from tflite_opencl.oracle.values import Difference, compare, worst
+from tflite_opencl.oracle.values import OutputMismatch, compare, worst
 from tflite_opencl.timing.profile import joined_nodes
 
 Values = Mapping[int, Array]  # by tensor index
@@ -43,8 +43,8 @@ class Check:
     tensor: Tensor
     with_nodes: tuple[int, ...]  # nodes fused into the same kernel
     # On the reference's inputs; None: equal, or within the rounding error of floats.
-    alone: Difference | None
-    after_others: Difference | None  # on the device's own inputs; None: equal
+    alone: OutputMismatch | None
+    after_others: OutputMismatch | None  # on the device's own inputs; None: equal
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -71,7 +71,7 @@ class Verification:
     verdicts: Sequence[Verdict]
     constants: tuple[int, ...]  # nodes with constant results
     fault: Fault | None
-    whole: Sequence[Difference]  # of the model's outputs, run as in label_image
+    whole: Sequence[OutputMismatch]  # of the model's outputs, run as in label_image
     whole_is_judged: bool  # False: float errors may exceed the bound of a single node
 
     @property
@@ -204,7 +204,7 @@ class _Verifier:
                     self._compare(number, verdicts, values, delegate.isolated(values), after)
             return delegate.device_name, verdicts
 
-    def compare_outputs(self, options: Options) -> list[Difference | None]:
+    def compare_outputs(self, options: Options) -> list[OutputMismatch | None]:
         """Return the differences of the model's outputs, run as in label_image."""
         found = []
         opened = delegated(self._model, self._graph, options, self._runtime, self._cpu)
@@ -292,7 +292,7 @@ class _Verifier:
 
 def _difference(
     got: Array, expected: Array, bound: NDArray[np.float64] | None, tolerance: int, where: str
-) -> Difference | None:
+) -> OutputMismatch | None:
     """Compare as `compare` does. Raises: CommandError: the tensors do not match."""
     try:
         return compare(got, expected, bound, tolerance, where)

@@ -13,7 +13,7 @@ import numpy as np
 from delegate.inspect import LaunchSize
 from tflite_opencl.console.tables import columns, render
 from tflite_opencl.models.build import sizes
-from tflite_opencl.oracle.values import Difference
+from tflite_opencl.oracle.values import OutputMismatch
 from tflite_opencl.verify.errors import Array, Errors, errors, map_text
 from tflite_opencl.verify.runs import Check, Fault, Verification
 
@@ -144,7 +144,7 @@ def _table(checks: list[Check], width: int) -> str:
     return table + (f"\n{more} more differ" if more > 0 else "")
 
 
-def _apart(found: Difference | None) -> str:
+def _apart(found: OutputMismatch | None) -> str:
     if found is None:
         return "equal"
     within = "" if found.is_beyond else " (allowed)"
@@ -221,7 +221,7 @@ def _fault_document(fault: Fault) -> dict[str, Any]:
     }
 
 
-def _difference(found: Difference | None) -> dict[str, Any] | None:
+def _difference(found: OutputMismatch | None) -> dict[str, Any] | None:
     if found is None:
         return None
     most = found.most if np.isfinite(found.most) else None

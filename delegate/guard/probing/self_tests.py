@@ -109,7 +109,7 @@ _A[0], _A[1], _B[0], _B[1] = 255, 255, -128, 127
 # For "nearest": floats whose products and sums need rounding, and ties.
 _X = (np.random.default_rng(3).integers(-(2**24), 2**24, 64) / np.float32(2**20)).astype(np.float32)
 _Y = (np.random.default_rng(4).integers(-(2**24), 2**24, 64) / np.float32(2**21)).astype(np.float32)
-_X[:8], _Y[:8], _Y[-8:] = np.arange(8) * 2 + 1, 1, 0  # halves, once halved
+_X[:8], _Y[:8], _Y[-8:] = np.arange(8) * 2 + 1, 1, 0  # ties once halved
 # For "fp16": numbers whose products and sums are exact in fp16.
 _WHOLE = np.random.default_rng(7).integers(-16, 17, 64).astype(np.float16)
 _INPUTS: Mapping[str, tuple[NDArray[Any], NDArray[Any]]] = {

@@ -26,26 +26,26 @@ MARK = 2  # kTfLiteEdgeTpuContext, a type of external contexts that no TFLite ke
 FLAGS = 1
 
 
-class IntArray(C.Structure):
+class TfLiteIntArray(C.Structure):
     """TfLiteIntArray: a count, then as many ints."""
 
     _fields_ = [("size", C.c_int), ("data", C.c_int * 0)]
 
 
-class QuantizationParams(C.Structure):
+class TfLiteQuantizationParams(C.Structure):
     _fields_ = [("scale", C.c_float), ("zero_point", C.c_int32)]
 
 
-class Quantization(C.Structure):
+class TfLiteQuantization(C.Structure):
     _fields_ = [("type", C.c_int), ("params", C.c_void_p)]
 
 
-class Tensor(C.Structure):
+class TfLiteTensor(C.Structure):
     _fields_ = [
         ("type", C.c_int),
         ("data", C.c_void_p),
-        ("dims", C.POINTER(IntArray)),
-        ("params", QuantizationParams),
+        ("dims", C.POINTER(TfLiteIntArray)),
+        ("params", TfLiteQuantizationParams),
         ("allocation_type", C.c_int),
         ("bytes", C.c_size_t),
         ("allocation", C.c_void_p),
@@ -54,18 +54,18 @@ class Tensor(C.Structure):
         ("buffer_handle", C.c_int),
         ("data_is_stale", C.c_bool),
         ("is_variable", C.c_bool),
-        ("quantization", Quantization),
+        ("quantization", TfLiteQuantization),
         ("sparsity", C.c_void_p),
-        ("dims_signature", C.POINTER(IntArray)),
+        ("dims_signature", C.POINTER(TfLiteIntArray)),
     ]
 
 
-class Node(C.Structure):
+class TfLiteNode(C.Structure):
     _fields_ = [
-        ("inputs", C.POINTER(IntArray)),
-        ("outputs", C.POINTER(IntArray)),
-        ("intermediates", C.POINTER(IntArray)),
-        ("temporaries", C.POINTER(IntArray)),
+        ("inputs", C.POINTER(TfLiteIntArray)),
+        ("outputs", C.POINTER(TfLiteIntArray)),
+        ("intermediates", C.POINTER(TfLiteIntArray)),
+        ("temporaries", C.POINTER(TfLiteIntArray)),
         ("user_data", C.c_void_p),
         ("builtin_data", C.c_void_p),
         ("custom_initial_data", C.c_void_p),
@@ -74,21 +74,21 @@ class Node(C.Structure):
     ]
 
 
-class DelegateParams(C.Structure):
+class TfLiteDelegateParams(C.Structure):
     _fields_ = [
         ("delegate", C.c_void_p),
-        ("nodes_to_replace", C.POINTER(IntArray)),
-        ("input_tensors", C.POINTER(IntArray)),
-        ("output_tensors", C.POINTER(IntArray)),
+        ("nodes_to_replace", C.POINTER(TfLiteIntArray)),
+        ("input_tensors", C.POINTER(TfLiteIntArray)),
+        ("output_tensors", C.POINTER(TfLiteIntArray)),
     ]
 
 
 Init = C.CFUNCTYPE(C.c_void_p, C.c_void_p, C.c_void_p, C.c_size_t)
 Free = C.CFUNCTYPE(None, C.c_void_p, C.c_void_p)
-NodeCall = C.CFUNCTYPE(C.c_int, C.c_void_p, C.POINTER(Node))
+NodeCall = C.CFUNCTYPE(C.c_int, C.c_void_p, C.POINTER(TfLiteNode))
 
 
-class Registration(C.Structure):
+class TfLiteRegistration(C.Structure):
     _fields_ = [
         ("init", Init),
         ("free", Free),
@@ -104,20 +104,23 @@ class Registration(C.Structure):
     ]
 
 
-class ExternalContext(C.Structure):
+class TfLiteExternalContext(C.Structure):
     """TfLiteExternalContext: TFLite calls Refresh, if not null, when threads are set."""
 
     _fields_ = [("type", C.c_int), ("Refresh", C.c_void_p)]
 
 
-class Context(C.Structure):
+class TfLiteContext(C.Structure):
     _fields_ = [
         ("tensors_size", C.c_size_t),
-        ("GetExecutionPlan", C.CFUNCTYPE(C.c_int, C.c_void_p, C.POINTER(C.POINTER(IntArray)))),
-        ("tensors", C.POINTER(Tensor)),
+        (
+            "GetExecutionPlan",
+            C.CFUNCTYPE(C.c_int, C.c_void_p, C.POINTER(C.POINTER(TfLiteIntArray))),
+        ),
+        ("tensors", C.POINTER(TfLiteTensor)),
         ("impl", C.c_void_p),
         # It takes ownership of the array and frees it with C's free(); see new_int_array.
-        ("ResizeTensor", C.CFUNCTYPE(C.c_int, C.c_void_p, C.POINTER(Tensor), C.c_void_p)),
+        ("ResizeTensor", C.CFUNCTYPE(C.c_int, C.c_void_p, C.POINTER(TfLiteTensor), C.c_void_p)),
         # Variadic in C: arguments after the format are passed by this prototype.
         ("ReportError", C.CFUNCTYPE(None, C.c_void_p, C.c_char_p, C.c_char_p)),
         ("AddTensors", C.c_void_p),
@@ -127,13 +130,15 @@ class Context(C.Structure):
                 C.c_int,
                 C.c_void_p,
                 C.c_int,
-                C.POINTER(C.POINTER(Node)),
-                C.POINTER(C.POINTER(Registration)),
+                C.POINTER(C.POINTER(TfLiteNode)),
+                C.POINTER(C.POINTER(TfLiteRegistration)),
             ),
         ),
         (
             "ReplaceNodeSubsetsWithDelegateKernels",
-            C.CFUNCTYPE(C.c_int, C.c_void_p, Registration, C.POINTER(IntArray), C.c_void_p),
+            C.CFUNCTYPE(
+                C.c_int, C.c_void_p, TfLiteRegistration, C.POINTER(TfLiteIntArray), C.c_void_p
+            ),
         ),
         ("recommended_num_threads", C.c_int),
         # Shared by all graphs of an interpreter, by type; None: not set.
@@ -145,7 +150,7 @@ class Context(C.Structure):
 DelegatePrepare = C.CFUNCTYPE(C.c_int, C.c_void_p, C.c_void_p)
 
 
-class Delegate(C.Structure):
+class TfLiteDelegate(C.Structure):
     _fields_ = [
         ("data", C.c_void_p),
         ("Prepare", DelegatePrepare),
@@ -158,15 +163,15 @@ class Delegate(C.Structure):
 
 
 def ints(array: Any) -> tuple[int, ...]:
-    """Return the values of a pointer to IntArray; () for a null pointer."""
+    """Return the values of a pointer to TfLiteIntArray; () for a null pointer."""
     if not array:
         return ()
-    address = C.addressof(array.contents) + IntArray.data.offset
+    address = C.addressof(array.contents) + TfLiteIntArray.data.offset
     return tuple((C.c_int * array.contents.size).from_address(address))
 
 
 def int_array(values: tuple[int, ...]) -> Any:
-    """Return a new IntArray, as the ctypes array that owns its memory."""
+    """Return a new TfLiteIntArray, as the ctypes array that owns its memory."""
     return (C.c_int * (len(values) + 1))(len(values), *values)
 
 
@@ -175,7 +180,7 @@ _malloc.restype, _malloc.argtypes = C.c_void_p, (C.c_size_t,)
 
 
 def new_int_array(values: tuple[int, ...]) -> int:
-    """Return the address of a new IntArray that TFLite may free.
+    """Return the address of a new TfLiteIntArray that TFLite may free.
 
     Raises:
         MemoryError: out of memory.

@@ -93,7 +93,7 @@ class NativeDelegate:
         self._views: dict[Kernel, Views] = {}
         self._handles = itertools.count(1)
         self._failure: BaseException | None = None  # init cannot report it; the next prepare does
-        self._registration = abi.Registration(
+        self._registration = abi.TfLiteRegistration(
             init=abi.Init(_kept_whole(self._init)),
             free=abi.Free(_kept_whole(self._free)),
             prepare=abi.NodeCall(_kept_whole(self._prepare_kernel)),
@@ -102,7 +102,7 @@ class NativeDelegate:
             custom_name=name.encode(),
             version=1,
         )
-        self._delegate = abi.Delegate(
+        self._delegate = abi.TfLiteDelegate(
             Prepare=abi.DelegatePrepare(_kept_whole(self._prepare_delegate)), flags=abi.FLAGS
         )
         self.address: int = C.addressof(self._delegate)
@@ -121,11 +121,11 @@ class NativeDelegate:
 
     def _prepare_delegate(self, context: int, delegate: int) -> int:
         try:
-            view = abi.Context.from_address(context)
+            view = abi.TfLiteContext.from_address(context)
             plan = _plan(context, view)
             claimed = tuple(self._hooks.claim(context, plan, _shapes(view), _constants(view)))
             array = abi.int_array(claimed)
-            pointer = C.cast(array, C.POINTER(abi.IntArray))
+            pointer = C.cast(array, C.POINTER(abi.TfLiteIntArray))
             return int(
                 view.ReplaceNodeSubsetsWithDelegateKernels(
                     context, self._registration, pointer, delegate
@@ -136,7 +136,7 @@ class NativeDelegate:
 
     def _init(self, context: int, buffer: int, length: int) -> int:
         try:
-            params = abi.DelegateParams.from_address(buffer)
+            params = abi.TfLiteDelegateParams.from_address(buffer)
             kernel = self._hooks.partition(context, abi.ints(params.nodes_to_replace))
         except BaseException as error:  # init cannot fail in C; prepare will
             self._failure = error
@@ -158,7 +158,7 @@ class NativeDelegate:
     def _prepare_kernel(self, context: int, node: Any) -> int:
         try:
             kernel = self._kernel(node)
-            view = abi.Context.from_address(context)
+            view = abi.TfLiteContext.from_address(context)
             self._views.pop(kernel, None)  # inputs and outputs may change
             # TFLite prepares readers of a dynamic tensor during the run, once its size is known.
             for index, shape in kernel.prepare(_shapes(view)).items():
@@ -193,7 +193,7 @@ class NativeDelegate:
         self._tell(error)
         known = isinstance(error, DelegateError)
         text = str(error) if known else f"{type(error).__name__}: {error}"
-        view = abi.Context.from_address(context)
+        view = abi.TfLiteContext.from_address(context)
         # A newline, as TFLite appends text.
         view.ReportError(context, b"%s\n", f"OpenCL delegate: {text}".encode())
         return abi.ERROR
@@ -210,16 +210,16 @@ def _kept_whole(call: Callable[..., T]) -> Callable[..., T]:
     return kept_whole
 
 
-def _plan(context: int, view: abi.Context) -> list[PlannedNode]:
+def _plan(context: int, view: abi.TfLiteContext) -> list[PlannedNode]:
     """Return the nodes of the plan."""
-    plan = C.POINTER(abi.IntArray)()
+    plan = C.POINTER(abi.TfLiteIntArray)()
     if view.GetExecutionPlan(context, C.byref(plan)) != abi.OK:
         raise AbiMismatch("TFLite gave no execution plan")
     nodes = []
     # Copied first: TFLite may reuse the array in the calls below.
     for index in abi.ints(plan):
-        node = C.POINTER(abi.Node)()
-        registration = C.POINTER(abi.Registration)()
+        node = C.POINTER(abi.TfLiteNode)()
+        registration = C.POINTER(abi.TfLiteRegistration)()
         status = view.GetNodeAndRegistration(context, index, C.byref(node), C.byref(registration))
         if status != abi.OK:
             raise AbiMismatch(f"TFLite gave no node {index}")
@@ -231,11 +231,11 @@ def _plan(context: int, view: abi.Context) -> list[PlannedNode]:
     return nodes
 
 
-def _shapes(view: abi.Context) -> Shapes:
+def _shapes(view: abi.TfLiteContext) -> Shapes:
     return {i: abi.ints(view.tensors[i].dims) for i in range(view.tensors_size)}
 
 
-def _give_shape(context: int, view: abi.Context, index: int, shape: tuple[int, ...]) -> None:
+def _give_shape(context: int, view: abi.TfLiteContext, index: int, shape: tuple[int, ...]) -> None:
     """Set the shape of an output that TFLite took for dynamic."""
     tensor = view.tensors[index]
     if tensor.allocation_type != abi.DYNAMIC and abi.ints(tensor.dims) == shape:
@@ -248,7 +248,7 @@ def _give_shape(context: int, view: abi.Context, index: int, shape: tuple[int, .
         raise AbiMismatch(f"TFLite did not take shape {shape} for tensor {index}")
 
 
-def _constants(view: abi.Context) -> Constants:
+def _constants(view: abi.TfLiteContext) -> Constants:
     return {
         i: tensor_bytes(view.tensors[i], i)
         for i in range(view.tensors_size)

@@ -54,7 +54,7 @@ def rules_of_caller(context: int) -> Rules:
     Two runtimes may be loaded, so the library is found by the address of a context's function,
     not by imports.
     """
-    function = C.cast(abi.Context.from_address(context).GetExecutionPlan, C.c_void_p).value
+    function = C.cast(abi.TfLiteContext.from_address(context).GetExecutionPlan, C.c_void_p).value
     return rules_of_library(library_at(function or 0))
 
 

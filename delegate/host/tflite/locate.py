@@ -99,7 +99,7 @@ def _locations(start: int, anchor: int, end: int, addresses: _Addresses) -> Iter
 
 
 def _addresses(context: int) -> _Addresses:
-    view = abi.Context.from_address(context)
+    view = abi.TfLiteContext.from_address(context)
     names, constants = {}, {}
     for index in range(view.tensors_size):
         tensor = view.tensors[index]

@@ -13,12 +13,12 @@ from delegate.host.tflite import abi
 
 # Never freed: TFLite reads a mark as long as its interpreter lives, and has no destroy callback. A
 # few bytes for each marked interpreter.
-_marks: list[abi.ExternalContext] = []
+_marks: list[abi.TfLiteExternalContext] = []
 
 
 def mark_of(context: int) -> int:
     """Return the mark of a TfLiteContext's interpreter; 0: none."""
-    view = abi.Context.from_address(context)
+    view = abi.TfLiteContext.from_address(context)
     return view.GetExternalContext(context, abi.MARK) or 0
 
 
@@ -39,9 +39,9 @@ class Marks:
         """
         address = mark_of(context)
         if not address:
-            _marks.append(abi.ExternalContext(type=abi.MARK, Refresh=None))
+            _marks.append(abi.TfLiteExternalContext(type=abi.MARK, Refresh=None))
             address = C.addressof(_marks[-1])
-            view = abi.Context.from_address(context)
+            view = abi.TfLiteContext.from_address(context)
             view.SetExternalContext(context, abi.MARK, address)
             self.own.add(address)
         return address

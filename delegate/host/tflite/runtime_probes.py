@@ -218,7 +218,7 @@ class _CKernels:
             return None
         return result.raw
 
-    def _registration(self, question: Question) -> abi.Registration | None:
+    def _registration(self, question: Question) -> abi.TfLiteRegistration | None:
         """Return the kernel to probe; None: any kernel, chosen by the library."""
         endings = {REFERENCE: ("_REF",), BUILTIN: ("",), ANY: ("_REF", "")}[question.kernel]
         for ending in endings:
@@ -231,8 +231,10 @@ class _CKernels:
             register.restype = C.c_void_p
             # Like TFLite's resolvers, copy it and set the op, which selects the options parser.
             # The fields after the version differ between TFLite versions, and may be zero in all.
-            copy = abi.Registration()
-            C.memmove(C.byref(copy), register(), abi.Registration.registration_external.offset)
+            copy = abi.TfLiteRegistration()
+            C.memmove(
+                C.byref(copy), register(), abi.TfLiteRegistration.registration_external.offset
+            )
             copy.builtin_code = schema.enum_values("BuiltinOperator")[question.op]
             return copy
         if question.kernel == REFERENCE:

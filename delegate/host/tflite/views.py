@@ -27,7 +27,7 @@ class Views:
         self.context = context
         self._inputs, self._outputs = tuple(inputs), tuple(outputs)
         # Address of the tensor table, which TFLite reallocates as it grows.
-        self._array = C.c_void_p.from_address(context + abi.Context.tensors.offset)
+        self._array = C.c_void_p.from_address(context + abi.TfLiteContext.tensors.offset)
         self._array_seen: int | None = None
         # Each tensor's address and size in that table.
         self._fields: list[C.c_void_p | C.c_size_t] = []
@@ -48,14 +48,17 @@ class Views:
     def _make(self) -> None:
         self._array_seen = None
         array = self._array.value or 0
-        places = [array + i * C.sizeof(abi.Tensor) for i in (*self._inputs, *self._outputs)]
+        places = [array + i * C.sizeof(abi.TfLiteTensor) for i in (*self._inputs, *self._outputs)]
         self._fields = [
             kind.from_address(place + field.offset)
             for place in places
-            for kind, field in ((C.c_void_p, abi.Tensor.data), (C.c_size_t, abi.Tensor.bytes))
+            for kind, field in (
+                (C.c_void_p, abi.TfLiteTensor.data),
+                (C.c_size_t, abi.TfLiteTensor.bytes),
+            )
         ]
         self._seen = [field.value for field in self._fields]
-        tensors = abi.Context.from_address(self.context).tensors
+        tensors = abi.TfLiteContext.from_address(self.context).tensors
         self._made = (
             tuple(tensor_bytes(tensors[index], index) for index in self._inputs),
             tuple(tensor_bytes(tensors[index], index) for index in self._outputs),
@@ -63,7 +66,7 @@ class Views:
         self._array_seen = array
 
 
-def tensor_bytes(tensor: abi.Tensor, index: int) -> Bytes:
+def tensor_bytes(tensor: abi.TfLiteTensor, index: int) -> Bytes:
     """Return a tensor's bytes in TFLite's memory.
 
     Raises:

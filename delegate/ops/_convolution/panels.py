@@ -25,7 +25,7 @@ _TILE_WORK = 1 << 20  # multiply-adds of a tile: some microseconds
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class GemmConfig:
     """A kind of inner product, and the blocks it takes."""
 
     isa: frozenset[str]
@@ -119,8 +119,8 @@ def fits_panel(layout: Layout, tile_w: int) -> bool:
 def of_kinds(
     conv: _Convolution,
     target: Target,
-    kinds: Sequence[Kind],
-    launch: Callable[[_Convolution, Target, Kind, int, int], Launch | None],
+    kinds: Sequence[GemmConfig],
+    launch: Callable[[_Convolution, Target, GemmConfig, int, int], Launch | None],
 ) -> tuple[Alternative, ...]:
     """Return the launches by what this target was proven to run, the fastest expected first.
 
@@ -138,7 +138,7 @@ def of_kinds(
     return tuple(found)
 
 
-def least_wasteful(conv: Convolution, kind: Kind) -> list[tuple[int, int]]:
+def least_wasteful(conv: Convolution, kind: GemmConfig) -> list[tuple[int, int]]:
     """Return a kind's blocks to try, (pixels, vectors), the one that wastes least first."""
     fitting = [size for size in kind.sizes if size[0] <= conv.pixels]
     fitting = fitting or [next(size for size in kind.few if size[0] <= conv.pixels)]

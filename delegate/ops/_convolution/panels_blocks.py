@@ -28,7 +28,7 @@ _AMX_ROWS = 16  # of fewer VNNI's sums, which stay in registers, are faster
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class BlockwiseGemmConfig:
     """Instructions, and the blocks of the result whose sums fill their registers."""
 
     isa: frozenset[str]
@@ -39,10 +39,10 @@ class Kind:
 
 # One row has blocks as wide as more rows have: its weights lie as theirs do, and are packed once.
 KINDS = (
-    Kind(tiles.ISA, "amx", 16, ((_AMX_ROWS, 2),)),
-    Kind(frozenset({"vnni"}), "vnni", 16, ((4, 2), (2, 2), (1, 2))),
-    Kind(frozenset({"avx2"}), "avx2", 8, ((4, 2), (2, 2), (1, 2))),
-    Kind(frozenset({"dotprod"}), "dotprod", 4, ((2, 4), (1, 4))),
+    BlockwiseGemmConfig(tiles.ISA, "amx", 16, ((_AMX_ROWS, 2),)),
+    BlockwiseGemmConfig(frozenset({"vnni"}), "vnni", 16, ((4, 2), (2, 2), (1, 2))),
+    BlockwiseGemmConfig(frozenset({"avx2"}), "avx2", 8, ((4, 2), (2, 2), (1, 2))),
+    BlockwiseGemmConfig(frozenset({"dotprod"}), "dotprod", 4, ((2, 4), (1, 4))),
 )
 
 
@@ -93,7 +93,7 @@ def alternatives(product: BlockProduct, target: Target) -> Iterator[Alternative]
         yield Alternative(f"{kind.name} {tile_w}x{block}", (*rows.launches, launch))
 
 
-def _panels(product: BlockProduct, block: int, kind: Kind) -> Params:
+def _panels(product: BlockProduct, block: int, kind: BlockwiseGemmConfig) -> Params:
     """Return weights, 8 more, and scales as panels of `block` channels read them.
 
     Shapes:

@@ -16,7 +16,7 @@ from delegate.ops._convolution.hybrid import Product, Rows, quantised
 from delegate.ops._convolution.packing import in_steps_of
 from delegate.ops._convolution.panels import (
     PANEL_BYTES,
-    Kind,
+    GemmConfig,
     Layout,
     fits_panel,
     of_kinds,
@@ -27,15 +27,15 @@ from delegate.ops._launches.tiles import launch_of
 from delegate.ops._numbers import ceil_div
 from delegate.target import Target
 
-_Inputs = tuple[Kind, str, Defines]  # a kind, the type of its inputs, and macros for it
+_Inputs = tuple[GemmConfig, str, Defines]  # a kind, the type of its inputs, and macros for it
 
 # A block's sums, weights and inputs fit the registers.
-VNNI = Kind(frozenset({"vnni"}), "vnni", 16, 4, ((7, 2), (14, 1)), ((1, 2),))
-AVX2 = Kind(frozenset({"avx2"}), "avx2", 8, 2, ((6, 2),), ((1, 2),))
+VNNI = GemmConfig(frozenset({"vnni"}), "vnni", 16, 4, ((7, 2), (14, 1)), ((1, 2),))
+AVX2 = GemmConfig(frozenset({"avx2"}), "avx2", 8, 2, ((6, 2),), ((1, 2),))
 # Few rows have blocks as wide as many have: their weights lie alike, and are packed once. One row's
 # 4 sums, each of which waits for its last product, still take 16 bytes of weights a cycle.
-I8MM = Kind(frozenset({"i8mm", "dotprod"}), "i8mm", 4, 8, ((4, 4),), ((2, 4), (1, 4)))
-DOTPROD = Kind(frozenset({"dotprod"}), "dotprod", 4, 4, ((5, 4), (4, 4)), ((2, 4), (1, 4)))
+I8MM = GemmConfig(frozenset({"i8mm", "dotprod"}), "i8mm", 4, 8, ((4, 4),), ((2, 4), (1, 4)))
+DOTPROD = GemmConfig(frozenset({"dotprod"}), "dotprod", 4, 4, ((5, 4), (4, 4)), ((2, 4), (1, 4)))
 _READ_BEYOND = 64  # bytes behind a pixel
 _AMX_ROWS = 6  # of fewer VNNI's sums, which stay in registers, are faster
 X86: tuple[_Inputs, ...] = (
@@ -83,7 +83,7 @@ def _launch(
     defines: Defines,
     product: Product,
     target: Target,
-    kind: Kind,
+    kind: GemmConfig,
     tile_w: int,
     vectors: int,
 ) -> Launch | None:

@@ -19,7 +19,7 @@ Chosen = tuple[Tensor, Tensor, Tensor]  # places, their scores, and how many the
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class BoxScores:
     """What a launch of `detections_select` chooses from."""
 
     scores: Tensor

@@ -22,7 +22,7 @@ from delegate.ops._checks.node import (
     require_constant,
     shape_text,
 )
-from delegate.ops._recurrent.steps import Result, Steps, results_of, steps_of
+from delegate.ops._recurrent.steps import StepOutput, Steps, results_of, steps_of
 
 # Places among the inputs, of the gates input, forget, cell and output.
 _WEIGHTS, _RECURRENT, _BIASES, _NORMS = 1, 5, 12, 20
@@ -43,7 +43,7 @@ class Lstm:
 
     source: Tensor  # (rows, steps, depth), or steps first, or one step of rows
     auxiliary: Tensor | None  # another input, of another depth
-    result: Result  # the same with `width` in the place of the depth
+    result: StepOutput  # the same with `width` in the place of the depth
     hidden: Tensor  # (rows, width): the output of the step before
     cell: Tensor  # (rows, cells)
     next_hidden: Tensor
@@ -111,7 +111,7 @@ def _directions(of: Sequence[Tensor | None]) -> list[list[Tensor | None]]:
 
 def _direction(
     tensors: Sequence[Tensor | None],
-    result: Result,
+    result: StepOutput,
     states: Sequence[Tensor],
     steps: Steps,
 ) -> Lstm:

@@ -50,7 +50,7 @@ class Steps:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Result:
+class StepOutput:
     """Where the outputs of steps go: some of the elements of each row of a tensor."""
 
     tensor: Tensor
@@ -91,7 +91,7 @@ def steps_of(node: Node, source: Tensor, is_sequence: bool) -> Steps:
 
 def results_of(
     node: Node, steps: Steps, sizes: Sequence[int], states: int
-) -> tuple[list[Result], list[Tensor]]:
+) -> tuple[list[StepOutput], list[Tensor]]:
     """Return where each direction's outputs go, of `sizes` elements, and what states become.
 
     Raises:
@@ -110,9 +110,9 @@ def results_of(
     results = []
     for at, _ in enumerate(sizes):
         if is_merged:
-            results.append(Result(node.outputs[0], sum(sizes[:at]), widths[0]))
+            results.append(StepOutput(node.outputs[0], sum(sizes[:at]), widths[0]))
         else:
-            results.append(Result(node.outputs[at], 0, widths[at]))
+            results.append(StepOutput(node.outputs[at], 0, widths[at]))
     return results, [*node.outputs[own:]]
 
 

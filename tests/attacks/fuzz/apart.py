@@ -22,8 +22,8 @@ from delegate.graph.float16 import has_float16
 from delegate.host.claim import Claim
 from delegate.inspect import Graph, Node, read_model, write_model
 from tests.attacks.fuzz.branches import parting
-from tflite_opencl.conformance.checks.job import Job, NotDelegated, expect, invoke_of, open_job
-from tflite_opencl.conformance.results import FAIL, PASS, SKIP, Result
+from tflite_opencl.conformance.checks.job import CaseJob, NotDelegated, expect, invoke_of, open_job
+from tflite_opencl.conformance.results import FAIL, PASS, SKIP, CaseResult
 from tflite_opencl.interpreters.interpreter import allocated, overwrites, run
 from tflite_opencl.interpreters.runtime import find_runtime
 from tflite_opencl.models.build import graph as graph_of
@@ -88,28 +88,28 @@ def _is_on_the_cpu(node: Node) -> bool:
     return True
 
 
-def run_apart(job: Job, known: Oracle, seed: int) -> Result:
+def run_apart(job: CaseJob, known: Oracle, seed: int) -> CaseResult:
     """Return what came of a graph of which some nodes are left to the CPU."""
     with left_to_the_cpu(some_nodes(job.graph, seed)):
         try:
             opened, taken = open_job(job, known)
         except NotDelegated as error:
-            return Result(SKIP, f"what is left reads what is dynamic: {error}")
+            return CaseResult(SKIP, f"what is left reads what is dynamic: {error}")
         for turn in range(_runs(job)):
             number = turn % len(job.sets)
             expect(job, known, number, invoke_of(opened, job.sets[number]), f"run {turn}")
         found = resized(job, known, opened, _BATCHES, _runs(job))
-    return found or Result(PASS, taken=taken)
+    return found or CaseResult(PASS, taken=taken)
 
 
-def _runs(job: Job) -> int:
+def _runs(job: CaseJob) -> int:
     """Return how often to run: of a graph with state each set once, as the oracle did."""
     return min(RUNS, len(job.sets)) if has_state(job) else RUNS
 
 
 def resized(
-    job: Job, known: Oracle, opened: Any, batches: tuple[int, ...], runs: int
-) -> Result | None:
+    job: CaseJob, known: Oracle, opened: Any, batches: tuple[int, ...], runs: int
+) -> CaseResult | None:
     """Run with these batches, as TFLite's own interpreter runs them; None: all is right.
 
     A batch that TFLite does not run is left out, and so is one at which its own IF would write to
@@ -142,13 +142,13 @@ def resized(
     return None
 
 
-def has_state(job: Job) -> bool:
+def has_state(job: CaseJob) -> bool:
     """Whether what a run gives depends on the runs before."""
     return any(tensor.is_variable for tensor in job.graph.tensors)
 
 
 def _on_tflite(
-    job: Job, known: Oracle, sets: list[Arrays], count: int
+    job: CaseJob, known: Oracle, sets: list[Arrays], count: int
 ) -> tuple[list[Arrays], set[int]]:
     """Return what TFLite alone gives for each set of a batch, and which outputs are undefined.
 
@@ -161,14 +161,14 @@ def _on_tflite(
     return expected, _undefined(job.graph, partial(_sized, job, known, count, True), sets[0])
 
 
-def _sized(job: Job, known: Oracle, count: int, keeps_all: bool) -> Any:
+def _sized(job: CaseJob, known: Oracle, count: int, keeps_all: bool) -> Any:
     model = model_in_builtins(job.graph, job.model)
     made = allocated(job.subject.runtime, model, known.cpu_kernels, keeps_all=keeps_all)
     resize_to(made, count)
     return made
 
 
-def _writes_to_freed_memory(job: Job, known: Oracle, opened: Any, count: int) -> bool:
+def _writes_to_freed_memory(job: CaseJob, known: Oracle, opened: Any, count: int) -> bool:
     """Whether an IF that TFLite runs in this interpreter may end the process at a batch.
 
     NOTE: where both branches give the same shapes, a run of TFLite's IF has the branch write right
@@ -251,16 +251,16 @@ def _batch(inputs: Arrays, count: int) -> Arrays:
 
 def _wrong(
     got: Arrays, expected: Arrays, bounds: Bounds, undefined: Collection[int], where: str
-) -> Result | None:
+) -> CaseResult | None:
     for place, (one, other, bound) in enumerate(zip(got, expected, bounds, strict=True)):
         if one.shape != other.shape:
-            return Result(FAIL, f"{where}: shape {one.shape} instead of {other.shape}")
+            return CaseResult(FAIL, f"{where}: shape {one.shape} instead of {other.shape}")
         if place in undefined:
             continue
         most = None if bound is None else np.full(other.shape, 4 * bound.max(initial=0))
         found = compare(one, other, most, 0, where)
         if found is not None and found.is_beyond:
-            return Result(FAIL, str(found), found.greatest)
+            return CaseResult(FAIL, str(found), found.greatest)
     return None
 
 

@@ -23,7 +23,7 @@ from tests.attacks.fuzz.edits import Edit, drawn, edited, smaller
 from tests.attacks.fuzz.targets import KINDS, small_models
 from tests.attacks.fuzz.worker import SECONDS
 from tests.support.process import ROOT
-from tflite_opencl.conformance.results import CRASH, FAIL, TIMEOUT, Result
+from tflite_opencl.conformance.results import CRASH, FAIL, TIMEOUT, CaseResult
 from tflite_opencl.conformance.runner import Item, Workers
 
 # The types of inputs that the suite draws values of; strings and resources are none.
@@ -225,7 +225,7 @@ class BesideTFLite(OfFiles):
                 path.write_bytes(content)
                 items.append(Item(str(number), str(path)))
 
-        def tell(result: Result) -> None:
+        def tell(result: CaseResult) -> None:
             if result.result in (FAIL, CRASH, TIMEOUT):
                 words = result.stderr.splitlines()[-1:]
                 texts[result.name] = " ".join([f"{result.result}: {result.detail}", *words])

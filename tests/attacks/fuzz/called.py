@@ -18,8 +18,8 @@ import numpy as np
 from delegate.inspect import Graph, Tensor, read_model
 from tests.attacks.fuzz.stateful import differ, same_type
 from tests.support.subgraphs import write_subgraphs
-from tflite_opencl.conformance.checks.job import Job
-from tflite_opencl.conformance.results import FAIL, PASS, SKIP, Result
+from tflite_opencl.conformance.checks.job import CaseJob
+from tflite_opencl.conformance.results import FAIL, PASS, SKIP, CaseResult
 from tflite_opencl.console.errors import one_line
 from tflite_opencl.interpreters.interpreter import allocated, invoke, overwrites
 from tflite_opencl.models.build import constant, graph, node, numbers, tensor
@@ -36,12 +36,12 @@ def ways() -> list[str]:
     return [f"called {how}" for how in HOWS]
 
 
-def run_called(job: Job, known: Oracle, way: str) -> Result:
+def run_called(job: CaseJob, known: Oracle, way: str) -> CaseResult:
     """Return what came of a graph that is called this way."""
     if way.split()[1] in _INLINED and any(each.is_variable for each in job.graph.tensors):
-        return Result(SKIP, "a graph that keeps state is not inlined")
+        return CaseResult(SKIP, "a graph that keeps state is not inlined")
     if any(bound is not None for bound in known.bounds[0]):
-        return Result(SKIP, "the reference kernels tell floats within bounds")
+        return CaseResult(SKIP, "the reference kernels tell floats within bounds")
     rng = random.Random(f"{way} {len(job.graph.nodes)} {job.graph.nodes[0].op}")
     make = _MAKERS[way.split()[1]]
     content, called, runs = make(job, rng)
@@ -50,26 +50,26 @@ def run_called(job: Job, known: Oracle, way: str) -> Result:
             job.subject.runtime, content, known.cpu_kernels, keeps_all=overwrites(job.graph)
         )
     except (RuntimeError, ValueError) as error:
-        return Result(SKIP, f"TFLite itself does not run it: {one_line(error)}")
+        return CaseResult(SKIP, f"TFLite itself does not run it: {one_line(error)}")
     opened = job.subject.open(read_model(content), content, known.cpu_kernels)
     judged = opened.delegate.subgraph_verdicts
     for number in called:
         if number not in judged:
-            return Result(FAIL, f"graph {number} was not judged")
+            return CaseResult(FAIL, f"graph {number} was not judged")
         if left := [f"{each.op}: {each.reason}" for each in judged[number] if not each.is_taken]:
-            return Result(FAIL, f"not all taken of graph {number}: {left}")
+            return CaseResult(FAIL, f"not all taken of graph {number}: {left}")
     for name, run in runs:
         try:
             expected = run(theirs)
         except (RuntimeError, ValueError) as error:
-            return Result(SKIP, f"TFLite itself does not run it: {one_line(error)}")
+            return CaseResult(SKIP, f"TFLite itself does not run it: {one_line(error)}")
         if found := differ(run(opened.interpreter), expected, name):
             return found
-    return Result(PASS, taken=len(job.graph.nodes))
+    return CaseResult(PASS, taken=len(job.graph.nodes))
 
 
 def _choice(
-    job: Job, rng: random.Random, is_inlined: bool = False
+    job: CaseJob, rng: random.Random, is_inlined: bool = False
 ) -> tuple[bytes, Sequence[int], Runs]:
     """Return a model of an IF between the graph and itself with two inputs changed for another.
 
@@ -91,7 +91,7 @@ def _choice(
 
 
 def _loop(
-    job: Job, rng: random.Random, is_inlined: bool = False
+    job: CaseJob, rng: random.Random, is_inlined: bool = False
 ) -> tuple[bytes, Sequence[int], Runs]:
     """Return a model of a WHILE whose body is the graph: outputs are the inputs of their types.
 
@@ -137,7 +137,7 @@ def _loop(
     return write_subgraphs(main, condition, body), (0,) if is_inlined else (1, 2), runs()
 
 
-def _signatures(job: Job, rng: random.Random) -> tuple[bytes, Sequence[int], Runs]:
+def _signatures(job: CaseJob, rng: random.Random) -> tuple[bytes, Sequence[int], Runs]:
     """Return a model of two signatures: the graph, and its first nodes alone."""
     of = job.graph
     first = of.nodes[: rng.randint(1, len(of.nodes))]
@@ -160,7 +160,7 @@ def _signatures(job: Job, rng: random.Random) -> tuple[bytes, Sequence[int], Run
 
 
 _INLINED = ("branch", "unrolled")
-_MAKERS: Mapping[str, Callable[[Job, random.Random], tuple[bytes, Sequence[int], Runs]]] = {
+_MAKERS: Mapping[str, Callable[[CaseJob, random.Random], tuple[bytes, Sequence[int], Runs]]] = {
     "if": _choice,
     "while": _loop,
     "signatures": _signatures,

@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from tflite_opencl.conformance.checks.job import Job, expect, invoke_of
-from tflite_opencl.conformance.results import PASS, Result
+from tflite_opencl.conformance.checks.job import CaseJob, expect, invoke_of
+from tflite_opencl.conformance.results import PASS, CaseResult
 from tflite_opencl.console.errors import one_line
 from tflite_opencl.interpreters.interpreter import allocated, invoke
 from tflite_opencl.oracle.oracle import Oracle, opened
@@ -17,7 +17,7 @@ FAILING = "failing inputs"  # the way's name
 _SAID = ("a divisor is ", "an index is ", "an input is ")
 
 
-def divided(job: Job) -> tuple[Job, list[Arrays]]:
+def divided(job: CaseJob) -> tuple[CaseJob, list[Arrays]]:
     """Return the job with the input sets that TFLite runs, and those on which it fails."""
     runs: list[Arrays] = []
     fails: list[Arrays] = []
@@ -32,7 +32,7 @@ def divided(job: Job) -> tuple[Job, list[Arrays]]:
     return replace(job, inputs=runs), fails
 
 
-def run_failing(fails: Sequence[Arrays], way: str, job: Job, known: Oracle) -> Result:
+def run_failing(fails: Sequence[Arrays], way: str, job: CaseJob, known: Oracle) -> CaseResult:
     """Run each set of inputs that fails, and after each the job's own sets.
 
     Raises: RuntimeError: a run does not fail, or for another reason, or the next one is wrong.
@@ -49,10 +49,10 @@ def run_failing(fails: Sequence[Arrays], way: str, job: Job, known: Oracle) -> R
             raise RuntimeError("TFLite fails on some inputs, and the delegate does not")
         for number, others in enumerate(job.sets):
             expect(job, known, number, invoke_of(made, others), "after a run that failed")
-    return Result(PASS, f"1 {way}")
+    return CaseResult(PASS, f"1 {way}")
 
 
-def _is_tflites(said: str, inputs: Arrays, job: Job, known: Oracle) -> bool:
+def _is_tflites(said: str, inputs: Arrays, job: CaseJob, known: Oracle) -> bool:
     """Whether a failure is told in the words with which TFLite alone fails on the same inputs.
 
     They are those of a node that the delegate left, such as a FLOOR_DIV whose divisor of 0 follows

@@ -34,8 +34,8 @@ from tests.attacks.fuzz.ways import (
     with_wider_bounds,
 )
 from tflite_opencl.conformance import worker
-from tflite_opencl.conformance.checks.job import Job, invoke_of
-from tflite_opencl.conformance.results import FAIL, PASS, SKIP, Result
+from tflite_opencl.conformance.checks.job import CaseJob, invoke_of
+from tflite_opencl.conformance.results import FAIL, PASS, SKIP, CaseResult
 from tflite_opencl.conformance.subject import Opened, Subject
 from tflite_opencl.models.build import Case, in_float16
 from tflite_opencl.oracle.node_kernels import NoOracle
@@ -43,7 +43,7 @@ from tflite_opencl.oracle.oracle import Oracle, oracle
 from tflite_opencl.oracle.values import Arrays
 
 _WAYS = 3  # of a drawn graph, beside the plain one
-_RunWay = Callable[[str, Job, Oracle], Result]
+_RunWay = Callable[[str, CaseJob, Oracle], CaseResult]
 _KEPT = 3  # graphs that stay open, and are run again after each way of later ones
 
 
@@ -54,7 +54,9 @@ class GraphWorker(worker.Worker):
         options = dict(subject.options)
         self._kinds = options.pop("kinds", "").split()
         super().__init__(parent, replace(subject, options=options), request)
-        self._earlier: deque[tuple[str, Callable[[], Arrays], Job, Oracle]] = deque(maxlen=_KEPT)
+        self._earlier: deque[tuple[str, Callable[[], Arrays], CaseJob, Oracle]] = deque(
+            maxlen=_KEPT
+        )
 
     def model(self, item: dict[str, Any], case: Case | None) -> tuple[Graph, bytes | str]:
         """Return the model of the item's file, which is drawn first if it is not there."""
@@ -66,7 +68,7 @@ class GraphWorker(worker.Worker):
             part.replace(path)
         return read_model(path), str(path)
 
-    def check(self, name: str, job: Job) -> Result:
+    def check(self, name: str, job: CaseJob) -> CaseResult:
         """Run the graph as it is and then in other ways; return what came of the first wrong one.
 
         The detail of a PASS says how many times each kind of way was run.
@@ -81,7 +83,7 @@ class GraphWorker(worker.Worker):
                 job, fails = failing.divided(job)
             known = oracle(job.subject.runtime, job.graph, job.model, job.sets)
         except NoOracle as error:
-            return Result(SKIP, f"TFLite itself does not run it: {error}")
+            return CaseResult(SKIP, f"TFLite itself does not run it: {error}")
         job.on_delegate()
         ran: Counter[str] = Counter()
         if fails:
@@ -99,7 +101,7 @@ class GraphWorker(worker.Worker):
             opened.append(made)
             names.extend(name for row in made.alternatives() for name in row.names)
 
-        outcome = Result(PASS, nodes=len(job.graph.nodes))
+        outcome = CaseResult(PASS, nodes=len(job.graph.nodes))
         if not kinds or wanted is not None:
             outcome = self._run(wanted or PLAIN, replace(job, on_opened=hear), known)
             if outcome.result != PASS or wanted is not None:
@@ -124,13 +126,13 @@ class GraphWorker(worker.Worker):
         self._earlier.append((stem, run, job, known))
         return replace(outcome, detail="; ".join(f"{ran[kind]} {kind}" for kind in ran))
 
-    def _run(self, way: str, job: Job, known: Oracle, run: _RunWay = run_way) -> Result:
+    def _run(self, way: str, job: CaseJob, known: Oracle, run: _RunWay = run_way) -> CaseResult:
         self._say(alternative=way)
         try:
             found = run(way, job, known)
             again(self._earlier)
         except Exception as error:
-            found = Result(FAIL, f"{type(error).__name__}: {' '.join(str(error).split())}")
+            found = CaseResult(FAIL, f"{type(error).__name__}: {' '.join(str(error).split())}")
         return replace(found, nodes=len(job.graph.nodes), alternative=way)
 
 

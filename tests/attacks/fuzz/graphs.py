@@ -16,7 +16,7 @@ from tests.attacks.fuzz import stateful
 from tests.attacks.fuzz.attacks import Attack
 from tests.attacks.fuzz.ways import START
 from tflite_opencl.conformance.reduce import reduce
-from tflite_opencl.conformance.results import CRASH, FAIL, FLAKE, PASS, TIMEOUT, Result
+from tflite_opencl.conformance.results import CRASH, FAIL, FLAKE, PASS, TIMEOUT, CaseResult
 from tflite_opencl.conformance.runner import Item, Workers
 from tflite_opencl.console.errors import OneLineError
 
@@ -73,7 +73,7 @@ class OfGraphs(Attack):
         texts: dict[str, str | None] = dict.fromkeys(names)
         died: list[Item] = []
 
-        def tell(result: Result) -> None:
+        def tell(result: CaseResult) -> None:
             if result.result in _WRONG:
                 words = result.stderr.splitlines()[-1:]
                 how = f"graph {result.name}, {result.alternative.replace(':', '')}"
@@ -86,7 +86,7 @@ class OfGraphs(Attack):
                     count, _, kind = ran.partition(" ")
                     self.ways[kind] += int(count)
 
-        def tell_of_start(result: Result) -> None:
+        def tell_of_start(result: CaseResult) -> None:
             if result.result == PASS:
                 texts[result.name] = None
                 self.survived += 1

@@ -29,8 +29,8 @@ from delegate.plan.record import DISPATCH_MODES
 from delegate.plan.tuning.dispatch import KERNEL_KINDS
 from tests.support.subgraphs import write_subgraphs
 from tests.support.variables import beginning, handle
-from tflite_opencl.conformance.checks.job import Job, invoke_of
-from tflite_opencl.conformance.results import FAIL, PASS, SKIP, Result
+from tflite_opencl.conformance.checks.job import CaseJob, invoke_of
+from tflite_opencl.conformance.results import FAIL, PASS, SKIP, CaseResult
 from tflite_opencl.conformance.subject import Opened
 from tflite_opencl.interpreters.interpreter import allocated, invoke, overwrites
 from tflite_opencl.models.build import graph, node, tensor
@@ -52,11 +52,11 @@ def ways() -> list[str]:
     return [*(f"{kind} {how}" for kind in KINDS[:2] for how in HOWS), SHARED, "carry 1", "carry 3"]
 
 
-def run_stateful(job: Job, known: Oracle, way: str) -> Result:
+def run_stateful(job: CaseJob, known: Oracle, way: str) -> CaseResult:
     """Return what came of a graph with state that is run this way."""
     kind, how = way.split()
     if any(bound is not None for bound in known.bounds[0]):
-        return Result(SKIP, "the reference kernels tell floats within bounds, which add up")
+        return CaseResult(SKIP, "the reference kernels tell floats within bounds, which add up")
     rng = random.Random(f"{way} {len(job.graph.nodes)} {job.graph.nodes[0].op}")
     if kind == "carry":
         try:
@@ -64,13 +64,13 @@ def run_stateful(job: Job, known: Oracle, way: str) -> Result:
         except Unsupported as error:
             if "these are persistent" not in str(error):
                 raise
-            return Result(SKIP, f"an index or a divisor is carried: {error}")
+            return CaseResult(SKIP, f"an index or a divisor is carried: {error}")
     if way == SHARED:
         return _shared(job, known, rng)
     if kind == "tensors":
         model = with_variable_tensors(job.graph, rng)
         if not model.held:
-            return Result(SKIP, "no input can be a variable tensor")
+            return CaseResult(SKIP, "no input can be a variable tensor")
     else:
         model = with_variables(job.graph, rng)
     if how == "model":
@@ -182,7 +182,7 @@ def same_type(one: Tensor, other: Tensor) -> bool:
     return own == others
 
 
-def _shared(job: Job, known: Oracle, rng: random.Random) -> Result:
+def _shared(job: CaseJob, known: Oracle, rng: random.Random) -> CaseResult:
     """Run two signatures: the graph with variables, and one that gives them and assigns inputs."""
     first, inputs, outputs, variables = _assigning(job.graph, rng)
     second, given, before = [], [], []
@@ -198,10 +198,10 @@ def _shared(job: Job, known: Oracle, rng: random.Random) -> Result:
     try:
         theirs = allocated(job.subject.runtime, content, known.cpu_kernels)
     except (RuntimeError, ValueError) as error:
-        return Result(SKIP, f"TFLite itself does not run it: {error}")
+        return CaseResult(SKIP, f"TFLite itself does not run it: {error}")
     ours = job.subject.open(read_model(content), content, known.cpu_kernels)
     if left := ours.reasons():
-        return Result(FAIL, f"not all taken: {left}")
+        return CaseResult(FAIL, f"not all taken: {left}")
     places = [job.graph.inputs.index(each) for each in inputs]
     for run in range(RUNS):
         number = rng.randrange(2)
@@ -216,10 +216,12 @@ def _shared(job: Job, known: Oracle, rng: random.Random) -> Result:
         found = differ([got[n] for n in order], [expected[n] for n in order], f"run {run}")
         if found:
             return found
-    return Result(PASS, taken=len(job.graph.nodes))
+    return CaseResult(PASS, taken=len(job.graph.nodes))
 
 
-def _delegated(job: Job, known: Oracle, model: _Model, how: str, rng: random.Random) -> Result:
+def _delegated(
+    job: CaseJob, known: Oracle, model: _Model, how: str, rng: random.Random
+) -> CaseResult:
     """Run an interpreter with the delegate, resize it and open a second one."""
     content, free, held = model
     from tests.attacks.fuzz.ways import measured_fastest  # which imports this file
@@ -244,9 +246,9 @@ def _delegated(job: Job, known: Oracle, model: _Model, how: str, rng: random.Ran
         except (RuntimeError, ValueError) as error:
             if "OpenCL delegate" in str(error):
                 raise
-            return Result(SKIP, f"TFLite itself does not run it: {error}")
+            return CaseResult(SKIP, f"TFLite itself does not run it: {error}")
         if how == "plain" and (left := pairs[0][0].reasons()):
-            return Result(FAIL, f"not all taken: {left}")
+            return CaseResult(FAIL, f"not all taken: {left}")
         if how == "threads":
             pairs.append(opened())
         rows = _BESIDE[0]
@@ -273,7 +275,7 @@ def _delegated(job: Job, known: Oracle, model: _Model, how: str, rng: random.Ran
                 expected = invoke(pairs[number][1], inputs)
                 if found := differ(got, expected, f"interpreter {number}, run {run}"):
                     return found
-    return Result(PASS, taken=len(job.graph.nodes))
+    return CaseResult(PASS, taken=len(job.graph.nodes))
 
 
 def _resize(pairs: Sequence[tuple[Opened, Any]], rows: int) -> None:
@@ -289,13 +291,13 @@ def _rows(count: int, rng: random.Random) -> NDArray[Any]:
     return _any_like(np.empty((count, *_BESIDE[1:]), np.int32), rng)
 
 
-def _drawn(job: Job, held: Mapping[int, int], rng: random.Random) -> dict[int, NDArray[Any]]:
+def _drawn(job: CaseJob, held: Mapping[int, int], rng: random.Random) -> dict[int, NDArray[Any]]:
     """Return new values of some variable tensors, by their indices."""
     some = {index: place for index, place in held.items() if rng.random() < 0.3}
     return {index: rng.choice(job.sets)[place] for index, place in some.items()}
 
 
-def _by_model(job: Job, known: Oracle, model: _Model, rng: random.Random) -> Result:
+def _by_model(job: CaseJob, known: Oracle, model: _Model, rng: random.Random) -> CaseResult:
     """Run a Model, with a reset and with values that are put back."""
     content, free, held = model
     variables = persistent_tensors(kept_graph(read_model(content)))
@@ -303,7 +305,7 @@ def _by_model(job: Job, known: Oracle, model: _Model, rng: random.Random) -> Res
     try:
         theirs = allocated(job.subject.runtime, content, known.cpu_kernels)
     except (RuntimeError, ValueError) as error:
-        return Result(SKIP, f"TFLite itself does not run it: {error}")
+        return CaseResult(SKIP, f"TFLite itself does not run it: {error}")
     with Model(content, job.subject.device, tune="off", in_child_first=False) as ours:
         for run in range(RUNS):
             if run == RUNS // 2:
@@ -321,10 +323,10 @@ def _by_model(job: Job, known: Oracle, model: _Model, rng: random.Random) -> Res
             got, expected = ours.run([_batch([each]) for each in given]), invoke(theirs, given)
             if found := differ(_alike(got, expected), expected, f"run {run}"):
                 return found
-    return Result(PASS, taken=len(job.graph.nodes))
+    return CaseResult(PASS, taken=len(job.graph.nodes))
 
 
-def _carried(job: Job, known: Oracle, batch: int, rng: random.Random) -> Result:
+def _carried(job: CaseJob, known: Oracle, batch: int, rng: random.Random) -> CaseResult:
     """Run a Model whose outputs are carried to inputs of their types, against ones fed by hand."""
     pairs: dict[int, int] = {}  # places of outputs -> of inputs
     made = {each for n in job.graph.nodes for each in n.outputs}
@@ -337,7 +339,7 @@ def _carried(job: Job, known: Oracle, batch: int, rng: random.Random) -> Result:
         if found and result in made and job.graph.outputs.count(result) == 1:
             pairs[place] = rng.choice(found)
     if not pairs:
-        return Result(SKIP, "no output is of an input's type")
+        return CaseResult(SKIP, "no output is of an input's type")
     if any(t.shape[:1] != (1,) for t in job.graph.inputs + job.graph.outputs):
         batch = 1
     carry = {job.graph.outputs[o].index: job.graph.inputs[i].index for o, i in pairs.items()}
@@ -370,7 +372,7 @@ def _carried(job: Job, known: Oracle, batch: int, rng: random.Random) -> Result:
             wanted = [_batch(each) for each in zip(*expected, strict=True)]
             if wrong := differ(_alike(got, wanted), wanted, f"run {run}"):
                 return wrong
-    return Result(PASS, taken=len(job.graph.nodes))
+    return CaseResult(PASS, taken=len(job.graph.nodes))
 
 
 def _batch(parts: Sequence[NDArray[Any]]) -> NDArray[Any]:
@@ -383,9 +385,9 @@ def _alike(got: Arrays, expected: Arrays) -> Arrays:
     return [ours.reshape(theirs.shape) for ours, theirs in zip(got, expected, strict=True)]
 
 
-def differ(got: Arrays, expected: Arrays, where: str) -> Result | None:
+def differ(got: Arrays, expected: Arrays, where: str) -> CaseResult | None:
     """Return the first output that has other bytes; None: there is none."""
     for number, (ours, theirs) in enumerate(zip(got, expected, strict=True)):
         if ours.shape != theirs.shape or ours.tobytes() != theirs.tobytes():
-            return Result(FAIL, f"{where}, output {number}: other bytes than the reference's")
+            return CaseResult(FAIL, f"{where}, output {number}: other bytes than the reference's")
     return None

@@ -29,14 +29,14 @@ from delegate.plan.tuning.dispatch import KERNEL_KINDS, DispatchChooser
 from tests.attacks.fuzz import apart, called, stateful
 from tests.attacks.fuzz.nan_rows import outputs_of_nan_rows
 from tflite_opencl.conformance.checks.job import (
-    Job,
+    CaseJob,
     NotDelegated,
     differences,
     expect,
     open_job,
     values,
 )
-from tflite_opencl.conformance.results import FAIL, PASS, SKIP, Result
+from tflite_opencl.conformance.results import FAIL, PASS, SKIP, CaseResult
 from tflite_opencl.models.build import graph, node, tensor
 from tflite_opencl.oracle.bounds import Bounds, float_bounds
 from tflite_opencl.oracle.difference import distances
@@ -104,7 +104,7 @@ def some_of(ways: Sequence[str], count: int, seed: int) -> list[str]:
     return [rng.choice(kinds[kind]) for kind in rng.sample(list(kinds), min(count, len(kinds)))]
 
 
-def run_way(way: str, job: Job, known: Oracle) -> Result:
+def run_way(way: str, job: CaseJob, known: Oracle) -> CaseResult:
     """Return what came of a graph that is run this way."""
     kind, _, rest = way.partition(" ")
     if kind == "batch":
@@ -136,20 +136,20 @@ def run_way(way: str, job: Job, known: Oracle) -> Result:
     try:
         outcome = values(dataclasses.replace(job, subject=subject), known)
     except NotDelegated as error:
-        return Result(FAIL if way == PLAIN else PASS, f"no node is taken: {error}")
+        return CaseResult(FAIL if way == PLAIN else PASS, f"no node is taken: {error}")
     count = len(job.graph.nodes)
     if way == PLAIN and outcome.result == PASS and outcome.taken < count:
         return dataclasses.replace(outcome, result=FAIL, detail=f"not all taken: {outcome.detail}")
     return outcome
 
 
-def _in_halves(job: Job, known: Oracle) -> Result:
+def _in_halves(job: CaseJob, known: Oracle) -> CaseResult:
     """Run with halves, on inputs of which no node makes more than halves can be."""
     run = partial(run_graph, job.subject.runtime)
     if any(_are_large(each) for inputs in job.sets for each in inputs) or any(
         _may_overflow(run, job.graph, inputs, _LARGE) for inputs in job.sets
     ):
-        return Result(SKIP, "a half may not hold what its nodes make")
+        return CaseResult(SKIP, "a half may not hold what its nodes make")
     subject = dataclasses.replace(job.subject, options={**job.subject.options, "precision": "fp16"})
     return values(dataclasses.replace(job, subject=subject), known.in_halves())
 
@@ -192,10 +192,10 @@ def measured_fastest(form: str, numbers: str) -> Iterator[None]:
         yield
 
 
-def _batch(job: Job, known: Oracle, count: int) -> Result:
+def _batch(job: CaseJob, known: Oracle, count: int) -> CaseResult:
     """Run several input sets as one batch of a Model, then as one that is not full."""
     if not job.graph.inputs:
-        return Result(SKIP, "no input says how many pictures there are")
+        return CaseResult(SKIP, "no input says how many pictures there are")
     model = job.model if isinstance(job.model, bytes) else open(job.model, "rb").read()  # noqa: SIM115
     device = job.subject.device
     with Model(model, device, count, tune="off", in_child_first=False) as made:
@@ -212,23 +212,23 @@ def _batch(job: Job, known: Oracle, count: int) -> Result:
                     for each, tensor in zip(got, job.graph.outputs, strict=True)
                 ]
                 expect(job, known, number, outputs, f"picture {place} of {full}")
-    return Result(PASS, taken=len(job.graph.nodes))
+    return CaseResult(PASS, taken=len(job.graph.nodes))
 
 
 def _stacked(parts: Arrays, shape: Sequence[int]) -> Any:
     return np.concatenate(parts) if tuple(shape[:1]) == (1,) else np.stack(parts)
 
 
-def _resized(job: Job, known: Oracle) -> Result:
+def _resized(job: CaseJob, known: Oracle) -> CaseResult:
     """Give the inputs other batches, as TFLite's own interpreter gets them, and then their own."""
     if not job.graph.inputs or any(each.shape[:1] != (1,) for each in job.graph.inputs):
-        return Result(SKIP, "an input has no batch of 1")
+        return CaseResult(SKIP, "an input has no batch of 1")
     opened, taken = open_job(job, known)
     found = apart.resized(job, known, opened, (3, 2, 0, 1), 1)
-    return found or Result(PASS, taken=taken)
+    return found or CaseResult(PASS, taken=taken)
 
 
-def again(earlier: Sequence[tuple[str, Callable[[], Arrays], Job, Oracle]]) -> None:
+def again(earlier: Sequence[tuple[str, Callable[[], Arrays], CaseJob, Oracle]]) -> None:
     """Run what was opened before once more: one context serves them all.
 
     Raises: RuntimeError: one of them gives something else now.
@@ -239,7 +239,7 @@ def again(earlier: Sequence[tuple[str, Callable[[], Arrays], Job, Oracle]]) -> N
             raise RuntimeError(f"{name}, run again: {wrong[0]}")
 
 
-def with_wider_bounds(job: Job, known: Oracle) -> Oracle:
+def with_wider_bounds(job: CaseJob, known: Oracle) -> Oracle:
     """Return the oracle of a graph of floats with the bounds that its own arithmetic has.
 
     A clamp or a function hides how large the terms before it were, which the suite's bounds follow

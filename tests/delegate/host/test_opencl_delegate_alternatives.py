@@ -7,14 +7,14 @@ import pytest
 
 from delegate import DeviceInfo, OpenCLDelegate
 from delegate.inspect import NodeAlternatives, write_model
-from tflite_opencl.conformance.cases._convolution import Convolution
+from tflite_opencl.conformance.cases._convolution import ConvCase
 from tflite_opencl.interpreters.interpreter import allocated
 from tflite_opencl.interpreters.interpreter import invoke as run
 from tflite_opencl.interpreters.runtime import find_runtime
 from tflite_opencl.oracle.oracle import oracle
 from tflite_opencl.oracle.values import input_sets
 
-GRAPH = Convolution(size=(7, 5, 3), out_c=8).graph("int8")
+GRAPH = ConvCase(size=(7, 5, 3), out_c=8).graph("int8")
 MODEL = write_model(GRAPH)
 
 

@@ -14,7 +14,7 @@ pytest.importorskip("distributed")
 
 from label_image import flags
 from label_image.cluster.chunks import Chunks
-from label_image.cluster.classifier import ChunkResult, Classifier, ClassifierSettings
+from label_image.cluster.classifier import ChunkResult, ClassificationWork, ClassifierSettings
 from label_image.decoders import DecoderFailed
 from label_image.many_pictures import job_of_many
 from label_image.prepare import prepare
@@ -26,7 +26,7 @@ COLOURS = ("blue", "green", "red")
 
 
 @pytest.fixture
-def classifier(pictures: Path) -> Iterator[Classifier]:
+def classifier(pictures: Path) -> Iterator[ClassificationWork]:
     words = ("-m", "model.tflite", "-l", "labels.txt", "-i", "pictures", "--batch", "2")
     prepared = prepare(flags.parse(words))
     job = replace(job_of_many(prepared), quiet=True)
@@ -35,7 +35,7 @@ def classifier(pictures: Path) -> Iterator[Classifier]:
         job, replace(prepared.meaning, view=view), floats=False, compares_all=True,
         most=1, keeps_outputs=False, processes=1,
     )  # fmt: skip
-    made = Classifier(known, "a job", None, False, 0.0)
+    made = ClassificationWork(known, "a job", None, False, 0.0)
     yield made
     made.close()
 
@@ -56,7 +56,7 @@ def path(colour: str) -> str:
     return f"pictures/{colour}/{colour}.png"
 
 
-def test_what_is_open_serves_the_next_chunk(classifier: Classifier) -> None:
+def test_what_is_open_serves_the_next_chunk(classifier: ClassificationWork) -> None:
     first = classifier.run(chunks(path("blue"), path("green"), path("red")))
     paths, decoders = classifier._paths, classifier._decoders
     second = classifier.run(chunks(path("red"), by_bytes=True))
@@ -71,7 +71,9 @@ def test_what_is_open_serves_the_next_chunk(classifier: Classifier) -> None:
     assert {each.outcome.outputs for each in first.records} == {()}
 
 
-def test_pictures_that_cannot_be_read_are_told_by_their_names(classifier: Classifier) -> None:
+def test_pictures_that_cannot_be_read_are_told_by_their_names(
+    classifier: ClassificationWork,
+) -> None:
     Path("no.png").write_text("no picture")
     found = told(classifier.run(chunks("no.png", "none.png", path("red"), by_bytes=True)))
     assert found[0].startswith("cannot read picture shown no.png")
@@ -80,14 +82,14 @@ def test_pictures_that_cannot_be_read_are_told_by_their_names(classifier: Classi
     ]  # fmt: skip
 
 
-def test_another_file_of_that_name_is_not_taken_for_it(classifier: Classifier) -> None:
+def test_another_file_of_that_name_is_not_taken_for_it(classifier: ClassificationWork) -> None:
     chunk = chunks(path("red"))
     Path(path("red")).write_bytes(b"another")
     assert classifier.run(chunk) is None
 
 
 def test_a_chunk_that_broke_off_leaves_no_picture_for_the_next(
-    classifier: Classifier, monkeypatch: pytest.MonkeyPatch
+    classifier: ClassificationWork, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     classifier.run(chunks(path("blue")))
     with monkeypatch.context() as patched:

@@ -18,7 +18,7 @@ from tests.support.cluster import Doubling, workers
 from tests.support.tiers import slow
 from tflite_opencl.cli.scheduler import Scheduler
 from tflite_opencl.cluster.client import ANYWHERE, TRIES, Cluster, _workers_there
-from tflite_opencl.cluster.line import Left
+from tflite_opencl.cluster.line import SkippedChunk
 from tflite_opencl.cluster.work import Answer
 from tflite_opencl.console.errors import CommandError, RunError
 
@@ -106,7 +106,7 @@ def test_what_fails_on_every_worker_ends_the_run(two: Any) -> None:
 def test_a_chunk_that_kills_three_workers_is_left_out_and_the_others_are_not(two: Any) -> None:
     with reached(two) as cluster:
         found = values(results(cluster, [1, "die", 2, 3]))
-        assert found == [2, Left(f"{TRIES} workers died or hung while they had it"), 4, 6]
+        assert found == [2, SkippedChunk(f"{TRIES} workers died or hung while they had it"), 4, 6]
 
 
 def test_a_worker_that_dies_or_hangs_gives_its_chunk_to_another(two: Any, tmp_path: Path) -> None:

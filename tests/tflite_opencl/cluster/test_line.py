@@ -3,7 +3,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tflite_opencl.cluster.line import Left, Line
+from tflite_opencl.cluster.line import Line, SkippedChunk
 
 
 def sent(line: Line[Any]) -> list[Any]:
@@ -71,4 +71,4 @@ def test_what_no_worker_is_there_for_is_left_out() -> None:
     while not line.is_over:
         line.count(0, -1)
         found += line.ready()
-    assert found == [(each, Left("no worker is there any more")) for each in "abcdef" * 10]
+    assert found == [(each, SkippedChunk("no worker is there any more")) for each in "abcdef" * 10]

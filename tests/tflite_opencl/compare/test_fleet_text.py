@@ -5,7 +5,7 @@ import csv
 import io
 
 from tflite_opencl.compare.fleet_text import csv_of, markdown_of, text_of
-from tflite_opencl.compare.records import Fleet, ModelResult, PathResult, Report, timing_of
+from tflite_opencl.compare.records import FleetReport, ModelResult, PathResult, Report, timing_of
 
 
 def board(quanta: int, device: str = "a GPU", failure: str = "") -> Report:
@@ -14,7 +14,7 @@ def board(quanta: int, device: str = "a GPU", failure: str = "") -> Report:
     return Report({"CPU": "a CPU", "threads": "2"}, [ModelResult("m.tflite", "", "noise", [path])])
 
 
-FLEET = Fleet(
+FLEET = FleetReport(
     {"one": board(0), "two": board(3, "another GPU"), "three": board(0, failure="it died")},
     {"four": "no worker is there any more"},
 )
@@ -56,10 +56,12 @@ def test_the_same_as_csv_and_as_markdown() -> None:
 
 def test_a_board_without_a_result_is_no_success() -> None:
     one = {"one": board(0)}
-    assert not Fleet(one, {}).is_no_result
-    assert Fleet(one, {"two": "it is gone"}).is_no_result
-    assert Fleet({**one, "two": board(0, failure="it died")}, {}).is_no_result
+    assert not FleetReport(one, {}).is_no_result
+    assert FleetReport(one, {"two": "it is gone"}).is_no_result
+    assert FleetReport({**one, "two": board(0, failure="it died")}, {}).is_no_result
 
 
 def test_boards_that_all_gave_nothing_are_named() -> None:
-    assert text_of(Fleet({}, {"one": "it is gone"}), 100).strip() == "one: no result: it is gone"
+    assert (
+        text_of(FleetReport({}, {"one": "it is gone"}), 100).strip() == "one: no result: it is gone"
+    )

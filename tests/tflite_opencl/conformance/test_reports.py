@@ -17,8 +17,8 @@ from tests.support.tiers import slow
 from tflite_opencl.conformance import reports, results
 from tflite_opencl.conformance.cases import all_cases
 from tflite_opencl.conformance.checks import run_check
-from tflite_opencl.conformance.checks.job import Job
-from tflite_opencl.conformance.results import PASS, Report, Result, Row
+from tflite_opencl.conformance.checks.job import CaseJob
+from tflite_opencl.conformance.results import PASS, CaseResult, ConformanceReport, ReportRow
 from tflite_opencl.conformance.subject import OPENCL, Subject
 from tflite_opencl.interpreters.runtime import find_runtime
 from tflite_opencl.models.build import Case
@@ -33,12 +33,12 @@ def subject(device: DeviceInfo) -> Subject:
     return Subject(OPENCL, {}, str(device.index), find_runtime())
 
 
-def outcome(case: Case, subject: Subject) -> Result:
+def outcome(case: Case, subject: Subject) -> CaseResult:
     """Return what comes of a case: what nobody expects to fail passes."""
     if case.name not in EXPECTED:
-        return Result(PASS, name=case.name)
+        return CaseResult(PASS, name=case.name)
     graph = case.make()
-    job = Job(subject, graph, write_model(graph), 0, None, lambda: None)
+    job = CaseJob(subject, graph, write_model(graph), 0, None, lambda: None)
     return dataclasses.replace(run_check(case.check, job), name=case.name)
 
 
@@ -48,8 +48,8 @@ def test_the_page_has_the_table_of_all_cases(subject: Subject, device: DeviceInf
         pytest.skip("the page's table is of PoCL")
     cases = [case for case in all_cases() if not case.name.startswith("teflon/")]
     found = [(case, outcome(case, subject)) for case in cases]
-    rows = [Row(case, result, result.result, True) for case, result in found]
-    made = reports.table(Report(rows, OPENCL, "", subject.runtime.text, 0))
+    rows = [ReportRow(case, result, result.result, True) for case, result in found]
+    made = reports.table(ConformanceReport(rows, OPENCL, "", subject.runtime.text, 0))
     page = PAGE.read_text("utf-8")
     # Its first line names the device that it was made on.
     assert reports.placed(page, made).splitlines() == [

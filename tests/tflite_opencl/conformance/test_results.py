@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tflite_opencl.conformance.results import Result, baseline_text, read
+from tflite_opencl.conformance.results import CaseResult, baseline_text, read
 from tflite_opencl.console.errors import OneLineError
 
 
@@ -44,7 +44,7 @@ def test_a_result_in_the_light_of_the_files(
         skips="^div/\n",
     )
     known = read(made["baseline"], [made["skips"]], [made["flakes"]], False)
-    assert known.status(Result(result, name=name)) == status
+    assert known.status(CaseResult(result, name=name)) == status
     assert known.is_expected(status) == is_expected
     assert known.is_skipped("div/int8/a")
     assert not known.is_skipped("floor_div/int8/a")
@@ -57,7 +57,7 @@ def test_not_delegated_may_be_fine() -> None:
 
 def test_a_new_baseline_keeps_what_was_not_run() -> None:
     words = {"a": "Pass", "b": "Crash", "c": "Flake"}
-    results = [Result(word, name=name) for name, word in words.items()]
+    results = [CaseResult(word, name=name) for name, word in words.items()]
     text = baseline_text(results, {"a": "Fail", "z": "Fail"}, "words")
     assert text == "# words\nb,Crash\nz,Fail\n"
 

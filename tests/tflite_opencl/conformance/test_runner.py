@@ -8,19 +8,19 @@ from collections.abc import Iterator, Sequence
 
 import pytest
 
-from tflite_opencl.conformance.results import CRASH, FAIL, PASS, SKIP, TIMEOUT, Result
+from tflite_opencl.conformance.results import CRASH, FAIL, PASS, SKIP, TIMEOUT, CaseResult
 from tflite_opencl.conformance.runner import Item, Workers
 from tflite_opencl.conformance.subject import COMPILED_MODEL
 
-WRONG = Result(FAIL, "1 of 2 elements differ", nodes=1, name="case")
-DIED = Result(CRASH, "the process died (SIGSEGV)", name="case")
-LATE = Result(TIMEOUT, "no answer after 60 seconds", name="case")
-SUITE_S = Result(FAIL, "KeyError: x", name="case")
+WRONG = CaseResult(FAIL, "1 of 2 elements differ", nodes=1, name="case")
+DIED = CaseResult(CRASH, "the process died (SIGSEGV)", name="case")
+LATE = CaseResult(TIMEOUT, "no answer after 60 seconds", name="case")
+SUITE_S = CaseResult(FAIL, "KeyError: x", name="case")
 
 
 def result_of(
-    delegate: str, alone: Result, monkeypatch: pytest.MonkeyPatch, ours: Result = WRONG
-) -> tuple[Result, list[str]]:
+    delegate: str, alone: CaseResult, monkeypatch: pytest.MonkeyPatch, ours: CaseResult = WRONG
+) -> tuple[CaseResult, list[str]]:
     """Return what comes of a case that ends as `ours`, and which delegates were asked.
 
     `alone`: how it ends on the CPU of LiteRT's CompiledModel.
@@ -29,13 +29,13 @@ def result_of(
 
     def results(
         self: Workers, items: Sequence[Item], stopped: threading.Event
-    ) -> Iterator[tuple[Item, Result]]:
+    ) -> Iterator[tuple[Item, CaseResult]]:
         for item in items:
             asked.append(self.delegate)
             yield item, alone if self.delegate == COMPILED_MODEL else ours
 
     monkeypatch.setattr(Workers, "_results", results)
-    found: list[Result] = []
+    found: list[CaseResult] = []
     Workers(delegate, {}, None, None, 0, 60).run([Item("case")], 1, found.append)
     (result,) = found
     return result, asked
@@ -51,9 +51,9 @@ def test_the_same_failure_on_the_cpu_alone_is_a_skip(monkeypatch: pytest.MonkeyP
 @pytest.mark.parametrize(
     ("ours", "alone"),
     [
-        (WRONG, Result(PASS, nodes=1)),
-        (WRONG, Result(FAIL, "2 of 2 elements differ", nodes=1)),
-        (WRONG, Result(SKIP, WRONG.detail)),
+        (WRONG, CaseResult(PASS, nodes=1)),
+        (WRONG, CaseResult(FAIL, "2 of 2 elements differ", nodes=1)),
+        (WRONG, CaseResult(SKIP, WRONG.detail)),
         (WRONG, DIED),
         (DIED, DIED),
         (LATE, LATE),
@@ -62,7 +62,7 @@ def test_the_same_failure_on_the_cpu_alone_is_a_skip(monkeypatch: pytest.MonkeyP
     ids=["right", "other words", "skipped", "died there", "died", "late", "the suite's"],
 )
 def test_any_other_failure_stays(
-    ours: Result, alone: Result, monkeypatch: pytest.MonkeyPatch
+    ours: CaseResult, alone: CaseResult, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert result_of("compiledmodel:folder", alone, monkeypatch, ours)[0] == ours
 

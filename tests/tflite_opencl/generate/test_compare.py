@@ -11,7 +11,7 @@ import pytest
 from tests.support.tiers import slow
 from tflite_opencl.console.errors import CommandError
 from tflite_opencl.console.exit_codes import NO_DEVICE
-from tflite_opencl.generate.compare import Path, compared, rows_of
+from tflite_opencl.generate.compare import PathCommand, compared, rows_of
 from tflite_opencl.generate.measured import Measured
 
 # Each word says what becomes of a request; the first one is of the start.
@@ -36,8 +36,8 @@ with serving() as parent:
 """
 
 
-def path(name: str, *words: object) -> Path:
-    return Path([sys.executable, "-c", _CHILD, name, str(NO_DEVICE), *map(str, words)], {})
+def path(name: str, *words: object) -> PathCommand:
+    return PathCommand([sys.executable, "-c", _CHILD, name, str(NO_DEVICE), *map(str, words)], {})
 
 
 def told(

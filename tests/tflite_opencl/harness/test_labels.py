@@ -11,7 +11,13 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from tflite_opencl.console.errors import RunError
-from tflite_opencl.harness.labels import Row, format_row, format_score, labels_in, top_results
+from tflite_opencl.harness.labels import (
+    ClassScore,
+    format_row,
+    format_score,
+    labels_in,
+    top_results,
+)
 
 
 def scores_of(output: NDArray[np.generic], input_dtype: type) -> list[np.float32]:
@@ -35,7 +41,7 @@ def heap_top_n(scores: list[np.float32], count: int) -> list[tuple[int, float]]:
     return [(index, score) for score, index in sorted(heap, reverse=True)]
 
 
-def rows(results: list[Row]) -> list[tuple[int, float]]:
+def rows(results: list[ClassScore]) -> list[tuple[int, float]]:
     return [(row.index, row.score) for row in results]
 
 
@@ -132,12 +138,12 @@ def test_types_label_image_does_not_decode_go_by_the_output_s_own_scale(
     output: NDArray[np.generic], fed: str, scale: float, zero_point: int
 ) -> None:
     rows = top_results(output, fed, 5, scale=scale, zero_point=zero_point)
-    assert rows == [Row(0, 0.5), Row(1, 0.25)]
+    assert rows == [ClassScore(0, 0.5), ClassScore(1, 0.25)]
 
 
 def test_the_output_s_scale_is_ignored_where_label_image_ignores_it() -> None:
     output = np.array([[255]], np.uint8)
-    assert top_results(output, np.uint8, 5, scale=0.25, zero_point=7) == [Row(0, 1.0)]
+    assert top_results(output, np.uint8, 5, scale=0.25, zero_point=7) == [ClassScore(0, 1.0)]
 
 
 @pytest.mark.parametrize(
@@ -159,8 +165,8 @@ def test_scores_have_six_significant_digits(score: np.float32, text: str) -> Non
 
 def test_a_class_beyond_the_labels_prints_its_index_alone() -> None:
     labels = ["background", "tench"]
-    assert format_row(Row(1, 0.5), labels) == "0.5: 1 tench"
-    assert format_row(Row(2, 0.5), labels) == "0.5: 2"
+    assert format_row(ClassScore(1, 0.5), labels) == "0.5: 1 tench"
+    assert format_row(ClassScore(2, 0.5), labels) == "0.5: 2"
 
 
 @pytest.mark.parametrize(

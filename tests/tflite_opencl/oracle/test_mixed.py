@@ -19,7 +19,14 @@ from tests.support.without_tflite import needs_tflite
 from tflite_opencl.interpreters.interpreter import allocated, invoke
 from tflite_opencl.interpreters.runtime import Runtime
 from tflite_opencl.oracle.mixed import MixedInterpreter
-from tflite_opencl.oracle.node_kernels import BUILTIN, NUMPY, REFERENCE, Kernels, NoOracle, kind_of
+from tflite_opencl.oracle.node_kernels import (
+    BUILTIN,
+    NUMPY,
+    REFERENCE,
+    NodeKernels,
+    NoOracle,
+    kind_of,
+)
 from tflite_opencl.oracle.values import Arrays, input_sets
 
 pytestmark = needs_tflite
@@ -63,7 +70,7 @@ def test_where_the_reference_has_all_it_runs_the_whole_model() -> None:
     (inputs, *_) = input_sets(graph)
     made = mixed(graph)
     np.testing.assert_array_equal(invoke(made, inputs), alone(graph, 1, REFERENCE, inputs))
-    assert made.kernels == Kernels(("DEPTHWISE_CONV_2D",), (REFERENCE,), {})
+    assert made.kernels == NodeKernels(("DEPTHWISE_CONV_2D",), (REFERENCE,), {})
     assert (made.kernels.name, made.kernels.reasons) == ("reference kernels", "")
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from delegate.inspect import write_model
-from tflite_opencl.conformance.cases._convolution import Convolution
+from tflite_opencl.conformance.cases._convolution import ConvCase
 from tflite_opencl.interpreters.runtime import find_runtime
 from tflite_opencl.models.build import graph, node, numbers, tensor
 from tflite_opencl.oracle.oracle import oracle
@@ -119,7 +119,7 @@ def test_another_type_is_an_error() -> None:
 
 
 def test_the_bound_of_a_convolution_is_that_of_its_terms() -> None:
-    made = Convolution(size=(4, 4, 6), kernel=(1, 1), out_c=3).graph("float32")
+    made = ConvCase(size=(4, 4, 6), kernel=(1, 1), out_c=3).graph("float32")
     sets = input_sets(made)
     known = oracle(find_runtime(), made, write_model(made), sets)
     _, weights, bias = made.nodes[0].inputs

@@ -23,7 +23,7 @@ from tflite_opencl.harness.labels import format_row, top_results
 from tflite_opencl.interpreters.runtime import find_runtime
 from tflite_opencl.pictures.decode import PictureError
 from tflite_opencl.pictures.image import load_picture, to_input
-from tflite_opencl.pictures.layout import Layout, is_picture, layout_of, why_no_picture
+from tflite_opencl.pictures.layout import PictureLayout, is_picture, layout_of, why_no_picture
 
 
 @pytest.fixture(scope="module")
@@ -191,13 +191,13 @@ def test_what_is_no_picture(shape: tuple[int, ...]) -> None:
 
 
 def test_a_first_dimension_of_four_counts_pictures() -> None:
-    assert layout_of((4, 5, 7, 3)) == Layout(5, 7, 3, batch=4)
-    assert layout_of((2, 3, 5, 7)) == Layout(5, 7, 3, is_planar=True, batch=2)
+    assert layout_of((4, 5, 7, 3)) == PictureLayout(5, 7, 3, batch=4)
+    assert layout_of((2, 3, 5, 7)) == PictureLayout(5, 7, 3, is_planar=True, batch=2)
 
 
 @pytest.mark.parametrize("dtype", ["uint8", "int8", "float32"])
 def test_the_fourth_channel_is_alpha(dtype: str) -> None:
-    assert layout_of((1, 5, 7, 4)) == Layout(5, 7, 4)
+    assert layout_of((1, 5, 7, 4)) == PictureLayout(5, 7, 4)
     picture = np.random.default_rng(5).integers(0, 256, (11, 9, 4)).astype(np.uint8)
     made = to_input(picture, (1, 5, 7, 4), dtype)
     assert np.array_equal(made[..., :3], to_input(picture[..., :3].copy(), (1, 5, 7, 3), dtype))
@@ -225,7 +225,7 @@ def test_what_takes_no_picture_has_a_reason(shape: tuple[int, ...], dtype: str, 
 
 
 def test_where_both_orders_fit_it_is_label_images_own() -> None:
-    assert layout_of((1, 3, 8, 3)) == Layout(3, 8, 3)
+    assert layout_of((1, 3, 8, 3)) == PictureLayout(3, 8, 3)
 
 
 def test_one_channel_is_luminance() -> None:

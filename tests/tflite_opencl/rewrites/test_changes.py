@@ -9,7 +9,7 @@ from delegate.graph.def_use import DefUse
 from delegate.inspect import Graph, Node
 from tests.support.model import graph_of, op, t
 from tests.support.rewrites import whole
-from tflite_opencl.rewrites.changes import Change, Left, Note, changed, changed_one_by_one, note
+from tflite_opencl.rewrites.changes import Change, NoMatch, Note, changed, changed_one_by_one, note
 
 
 def chain(*ops: str) -> Graph:
@@ -36,7 +36,7 @@ def test_a_note_names_the_node_and_its_first_output() -> None:
 
 def abs_for_neg(node: Node) -> Change | None:
     if node.op == "COS":
-        raise Left("no")
+        raise NoMatch("no")
     return Change("done", {node: [replace(node, op="ABS")]}) if node.op == "NEG" else None
 
 
@@ -54,7 +54,7 @@ def without_repeats(graph: Graph, links: DefUse, node: Node) -> Change | None:
     if before is None:
         return None
     if before.op != node.op:
-        raise Left(f"{before.op} is before it")
+        raise NoMatch(f"{before.op} is before it")
     (gone,), (stays,) = before.outputs, node.outputs
     return Change("again", {before: [replace(before, outputs=(stays,))], node: []}, {gone: stays})
 

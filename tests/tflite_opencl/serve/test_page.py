@@ -22,8 +22,8 @@ from tflite_opencl.serve.models import Served
 from tflite_opencl.serve.page import ADDRESSES, Front, host_of
 from tflite_opencl.serve.pictures import Pictures
 from tflite_opencl.serve.server import Server
-from tflite_opencl.serve.tensors import Named, Signature
-from tflite_opencl.serve.worker import Worker
+from tflite_opencl.serve.tensors import ModelSignature, Named
+from tflite_opencl.serve.worker import BatchScheduler
 
 BROWSER = "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"
 
@@ -39,7 +39,7 @@ def test_each_address_of_the_service_is_on_its_page() -> None:
 
 
 def test_curl_gets_text_whose_example_works() -> None:
-    with serving(lambda: [served(Worker(Doubling(), LIMITS))]) as (address, server, _):
+    with serving(lambda: [served(BatchScheduler(Doubling(), LIMITS))]) as (address, server, _):
         wait(lambda: not server.state)
         status, said, headers = ask(address, "/", Accept="*/*")
         assert (status, headers.get_content_type()) == (200, "text/plain")
@@ -72,10 +72,10 @@ class _Tags(HTMLParser):
 
 def test_a_browser_gets_a_page_that_loads_nothing() -> None:
     odd = "<script>alert(1)</script>"
-    signature = Signature((Named(odd, np.dtype("float32"), (1, 3)),), DOUBLES.outputs)
+    signature = ModelSignature((Named(odd, np.dtype("float32"), (1, 3)),), DOUBLES.outputs)
 
     def load() -> Sequence[Served]:
-        return [served(Worker(Doubling(), LIMITS), signature, name=odd.replace("/", ""))]
+        return [served(BatchScheduler(Doubling(), LIMITS), signature, name=odd.replace("/", ""))]
 
     with serving(load) as (address, server, _):
         wait(lambda: not server.state)
@@ -107,8 +107,8 @@ def test_the_host_is_what_a_client_calls_it(host: str) -> None:
     assert host_of(host, ("127.0.0.1", 1)) == host
 
 
-def _with_pictures(name: str, signature: Signature = DOUBLES) -> Served:
-    made = served(Worker(Doubling(), LIMITS), signature, name)
+def _with_pictures(name: str, signature: ModelSignature = DOUBLES) -> Served:
+    made = served(BatchScheduler(Doubling(), LIMITS), signature, name)
     return Served(name, made.signature, made.worker, cast(Pictures, object()), made.most)
 
 
@@ -125,14 +125,14 @@ def test_examples_fit_their_models() -> None:
         "curl --data-binary @picture.jpg 'http://h:1/classify?model=a'",
         "curl --data-binary @picture.jpg 'http://h:1/classify?model=b%26c%20d'",
     ]
-    large = Signature((Named("x", np.dtype("int8"), (1, 65)),), DOUBLES.outputs)
-    assert _examples(served(Worker(Doubling(), LIMITS), large)) == [
+    large = ModelSignature((Named("x", np.dtype("int8"), (1, 65)),), DOUBLES.outputs)
+    assert _examples(served(BatchScheduler(Doubling(), LIMITS), large)) == [
         "curl http://h:1/v2/models/model"
     ]
     values: dict[str, Any] = {"bool": [False], "uint64": [0], "float16": [0.0]}
     for dtype, data in values.items():
-        one = Signature((Named("it's", np.dtype(dtype), (1,)),), DOUBLES.outputs)
-        (example,) = _examples(served(Worker(Doubling(), LIMITS), one))
+        one = ModelSignature((Named("it's", np.dtype(dtype), (1,)),), DOUBLES.outputs)
+        (example,) = _examples(served(BatchScheduler(Doubling(), LIMITS), one))
         shell = subprocess.run(["sh", "-c", example.replace("curl", "printf '%s\\n'", 1)],
                                capture_output=True, text=True, check=True)  # fmt: skip
         (given,) = json.loads(shell.stdout.splitlines()[1])["inputs"]
@@ -147,7 +147,7 @@ def test_it_says_what_it_waits_for_and_what_failed() -> None:
     def fail(pictures: int) -> None:
         raise DeviceError("clFinish: CL_OUT_OF_RESOURCES\x1b[2J")
 
-    with serving(lambda: [served(Worker(Doubling(fail), LIMITS))]) as (address, server, _):
+    with serving(lambda: [served(BatchScheduler(Doubling(fail), LIMITS))]) as (address, server, _):
         wait(lambda: not server.state)
         body = {"inputs": [{"name": "x", "datatype": "FP32", "shape": [1, 3], "data": [1, 2, 3]}]}
         assert ask(address, "/v2/models/model/infer", body)[0] == 503

@@ -14,11 +14,13 @@ import pytest
 from tests.support.model import graph_of, op, t
 from tflite_opencl.console.errors import CommandError
 from tflite_opencl.serve.protocol import BadRequest, Request, answer, read_request
-from tflite_opencl.serve.tensors import Named, Signature, signature_of
+from tflite_opencl.serve.tensors import ModelSignature, Named, signature_of
 
 
-def model(dtype: str = "uint8", shape: tuple[int, ...] = (1, 2, 2)) -> Signature:
-    return Signature((Named("x", np.dtype(dtype), shape),), (Named("y", np.dtype(dtype), shape),))
+def model(dtype: str = "uint8", shape: tuple[int, ...] = (1, 2, 2)) -> ModelSignature:
+    return ModelSignature(
+        (Named("x", np.dtype(dtype), shape),), (Named("y", np.dtype(dtype), shape),)
+    )
 
 
 def entry(**changes: Any) -> dict[str, Any]:
@@ -153,7 +155,7 @@ def test_answers_hold_json_or_bytes_as_asked() -> None:
 
 
 def test_a_model_whose_outputs_have_no_first_dimension_of_one_takes_one_picture() -> None:
-    own = Signature(model().inputs, (Named("y", np.dtype("uint8"), (5,)),))
+    own = ModelSignature(model().inputs, (Named("y", np.dtype("uint8"), (5,)),))
     with pytest.raises(BadRequest, match="shape"):
         read_request(body(entry(shape=[2, 2, 2], data=[1] * 8)), None, own, 4)
     asked = read_request(body(entry()), None, own, 4)

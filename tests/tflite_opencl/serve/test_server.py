@@ -26,15 +26,15 @@ from tests.support.service import BOUNDS, DOUBLES, LIMITS, MEGABYTE, Doubling, s
 from tests.support.tiers import slow
 from tflite_opencl.console.errors import CommandError
 from tflite_opencl.serve.models import Served
-from tflite_opencl.serve.tensors import Named, Signature
-from tflite_opencl.serve.worker import Worker
+from tflite_opencl.serve.tensors import ModelSignature, Named
+from tflite_opencl.serve.worker import BatchScheduler
 
 REQUEST = {"inputs": [{"name": "x", "datatype": "FP32", "shape": [1, 3], "data": [1, 2, 3]}]}
 INFER = "/v2/models/model/infer"
 
 
 def models(runner: Doubling | None = None, **worker: Any) -> Callable[[], Sequence[Served]]:
-    return lambda: [served(Worker(runner or Doubling(), LIMITS, **worker))]
+    return lambda: [served(BatchScheduler(runner or Doubling(), LIMITS, **worker))]
 
 
 @pytest.fixture
@@ -214,7 +214,7 @@ def test_half_of_a_later_request_has_the_time_of_a_first_one() -> None:
             assert client.recv(1000) == b""
 
 
-LARGE = Signature(DOUBLES.inputs, (Named("y", np.dtype("float32"), (1, 8 << 20)),))
+LARGE = ModelSignature(DOUBLES.inputs, (Named("y", np.dtype("float32"), (1, 8 << 20)),))
 
 
 @slow
@@ -226,7 +226,7 @@ def test_answers_that_nobody_takes_are_bounded_in_bytes_and_time() -> None:
             return [np.zeros((pictures, 8 << 20), np.float32)]
 
     def load() -> Sequence[Served]:
-        return [served(Worker(Large(), LIMITS), LARGE)]
+        return [served(BatchScheduler(Large(), LIMITS), LARGE)]
 
     asked = json.dumps(REQUEST | {"parameters": {"binary_data_output": True}}).encode()
     with serving(load, replace(BOUNDS, seconds=3.0)) as (address, server, _):

@@ -31,7 +31,7 @@ from tflite_opencl.interpreters.runtime import find_runtime
 from tflite_opencl.serve import models, runners
 from tflite_opencl.serve.metrics import Metrics
 from tflite_opencl.serve.runners import cheapest
-from tflite_opencl.serve.worker import Limits
+from tflite_opencl.serve.worker import BatchingOptions
 
 LABELS = "red\ngreen\nblue\n"
 
@@ -128,8 +128,8 @@ def test_a_model_of_open_sizes_has_the_one_that_is_asked_for(
     path = tmp_path / "open.tflite"
     path.write_bytes(open_classifier())
     wanted = models.Wanted(
-        [models.Entry("open", str(path))], Options(device.index, tune="off"), Limits(8, 2, 0.0),
-        falls_back=False, size=size,
+        [models.Entry("open", str(path))], Options(device.index, tune="off"),
+        BatchingOptions(8, 2, 0.0), falls_back=False, size=size,
     )  # fmt: skip
     (served,) = models.load(wanted, find_runtime(), Metrics())
     with contextlib.closing(served):
@@ -150,7 +150,7 @@ def test_all_batches_of_a_model_have_one_child(
     before = children()
     wanted = models.Wanted(
         [models.Entry("m", model)], Options(device.index, tune="off", isolate=True),
-        Limits(8, 4, 0.0), falls_back=False,
+        BatchingOptions(8, 4, 0.0), falls_back=False,
     )  # fmt: skip
     (served,) = models.load(wanted, find_runtime(), Metrics())
     with contextlib.closing(served):

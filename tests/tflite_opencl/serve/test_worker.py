@@ -15,7 +15,7 @@ from delegate import DeviceError
 from tests.support.service import LIMITS, Doubling
 from tflite_opencl.console.errors import RunError
 from tflite_opencl.serve.tensors import Arrays
-from tflite_opencl.serve.worker import Busy, Unavailable, Worker
+from tflite_opencl.serve.worker import BatchScheduler, Busy, Unavailable
 
 
 class Gate:
@@ -46,7 +46,7 @@ def failing(pictures: int) -> None:
 
 def test_those_that_wait_are_joined_and_each_gets_its_own(gate: Gate) -> None:
     runner = Doubling(gate)
-    worker = Worker(runner, LIMITS)
+    worker = BatchScheduler(runner, LIMITS)
     first = worker.submit(*one(0))
     assert gate.entered.acquire(timeout=30)
     futures = [worker.submit(*one(n, pictures)) for n, pictures in ((1, 1), (2, 2), (3, 1), (4, 3))]
@@ -62,7 +62,7 @@ def test_those_that_wait_are_joined_and_each_gets_its_own(gate: Gate) -> None:
 
 def test_nothing_is_joined_where_that_is_no_faster(gate: Gate) -> None:
     runner = Doubling(gate, sizes=(1,))
-    worker = Worker(runner, LIMITS)
+    worker = BatchScheduler(runner, LIMITS)
     futures = [worker.submit(*one(n)) for n in range(3)]
     gate.opened.set()
     assert [future.result(30).arrays[0][0, 0] for future in futures] == [0, 2, 4]
@@ -72,7 +72,7 @@ def test_nothing_is_joined_where_that_is_no_faster(gate: Gate) -> None:
 
 def test_a_request_waits_for_others_as_long_as_it_may() -> None:
     runner = Doubling()
-    worker = Worker(runner, replace(LIMITS, delay=30.0))
+    worker = BatchScheduler(runner, replace(LIMITS, delay=30.0))
     futures = [worker.submit(*one(n)) for n in range(LIMITS.pictures)]  # as many as a run has
     for future in futures:
         future.result(20)
@@ -81,7 +81,7 @@ def test_a_request_waits_for_others_as_long_as_it_may() -> None:
 
 
 def test_the_queue_is_bounded(gate: Gate) -> None:
-    worker = Worker(Doubling(gate), replace(LIMITS, queue=2))
+    worker = BatchScheduler(Doubling(gate), replace(LIMITS, queue=2))
     futures = [worker.submit(*one(0))]
     assert gate.entered.acquire(timeout=30)
     futures += [worker.submit(*one(0)) for _ in range(2)]
@@ -96,7 +96,7 @@ def test_the_queue_is_bounded(gate: Gate) -> None:
 
 def test_a_client_that_has_gone_is_not_run_for(gate: Gate) -> None:
     runner = Doubling(gate, sizes=(1,))
-    worker = Worker(runner, LIMITS)
+    worker = BatchScheduler(runner, LIMITS)
     first, gone, last = (worker.submit(*one(n)) for n in range(3))
     assert gate.entered.acquire(timeout=30)
     assert gone.cancel()
@@ -108,7 +108,7 @@ def test_a_client_that_has_gone_is_not_run_for(gate: Gate) -> None:
 
 
 def test_without_a_fallback_a_failed_device_refuses_all() -> None:
-    worker = Worker(Doubling(failing), LIMITS)
+    worker = BatchScheduler(Doubling(failing), LIMITS)
     with pytest.raises(Unavailable, match="CL_OUT_OF_RESOURCES"):
         worker.submit(*one(0)).result(30)
     with pytest.raises(Unavailable, match="CL_OUT_OF_RESOURCES"):
@@ -119,7 +119,7 @@ def test_without_a_fallback_a_failed_device_refuses_all() -> None:
 
 def test_the_cpu_takes_over_what_a_failed_device_was_given() -> None:
     broken, cpu = Doubling(failing), Doubling()
-    worker = Worker(broken, LIMITS, lambda: cpu)
+    worker = BatchScheduler(broken, LIMITS, lambda: cpu)
     assert worker.submit(*one(3)).result(30).arrays[0][0, 0] == 6
     assert worker.runner is cpu
     assert "CL_OUT_OF_RESOURCES" in worker.failure
@@ -131,7 +131,7 @@ def test_a_cpu_that_cannot_take_over_is_told() -> None:
     def none() -> Doubling:
         raise RunError("no TFLite")
 
-    worker = Worker(Doubling(failing), LIMITS, none)
+    worker = BatchScheduler(Doubling(failing), LIMITS, none)
     with pytest.raises(Unavailable, match="nor does the CPU run it: no TFLite"):
         worker.submit(*one(3)).result(30)
     worker.close()
@@ -152,7 +152,7 @@ class Once:
 
 def test_the_cpu_answers_until_the_device_runs_again(gate: Gate) -> None:
     device, cpu = Doubling(Once(gate)), Doubling()
-    worker = Worker(device, LIMITS, lambda: cpu)
+    worker = BatchScheduler(device, LIMITS, lambda: cpu)
     assert worker.submit(*one(3, 2)).result(30).arrays[0].tolist() == [[6, 6, 6]] * 2
     assert gate.entered.acquire(timeout=30)  # it is tried again, with as many pictures
     assert device.runs == [2, 2]
@@ -175,7 +175,7 @@ def test_the_cpu_answers_until_the_device_runs_again(gate: Gate) -> None:
 def test_without_a_fallback_a_run_is_repeated(gate: Gate) -> None:
     gate.opened.set()
     device = Doubling(Once(gate))
-    worker = Worker(device, LIMITS)
+    worker = BatchScheduler(device, LIMITS)
     assert worker.submit(*one(3)).result(30).arrays[0][0, 0] == 6
     assert (device.runs, worker.failure) == ([1, 1, 1], "")  # the second one on zeros
     worker.close()
@@ -191,7 +191,7 @@ def test_values_that_no_device_runs_do_not_cost_the_device(falls_back: bool) -> 
 
     device, cpu = Picky(), Picky()
     cpu.device = "CPU"
-    worker = Worker(device, LIMITS, (lambda: cpu) if falls_back else None)
+    worker = BatchScheduler(device, LIMITS, (lambda: cpu) if falls_back else None)
     for _ in range(5):
         with pytest.raises(RunError, match="an index of -1"):
             worker.submit(*one(-1)).result(30)
@@ -211,7 +211,7 @@ def test_what_one_request_breaks_is_no_other_ones(gate: Gate) -> None:
             return super().run(arrays, pictures)
 
     runner = Picky(gate)
-    worker = Worker(runner, LIMITS)
+    worker = BatchScheduler(runner, LIMITS)
     futures = [worker.submit(*one(n)) for n in (1, 2, -1, 3)]
     gate.opened.set()
     assert [futures[n].result(30).arrays[0][0, 0] for n in (0, 1, 3)] == [2, 4, 6]
@@ -222,7 +222,7 @@ def test_what_one_request_breaks_is_no_other_ones(gate: Gate) -> None:
 
 
 def test_its_end_answers_those_who_wait(gate: Gate) -> None:
-    worker = Worker(Doubling(gate, sizes=(1,)), LIMITS)
+    worker = BatchScheduler(Doubling(gate, sizes=(1,)), LIMITS)
     futures = [worker.submit(*one(n)) for n in range(3)]
     threading.Timer(0.1, gate.opened.set).start()
     worker.close()

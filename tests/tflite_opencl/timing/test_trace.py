@@ -25,8 +25,8 @@ from tflite_opencl.timing.trace import (
     INTERPRETER,
     LOAD,
     QUEUE,
-    Slice,
     Trace,
+    TraceSlice,
     chrome_json,
     perfetto_trace,
     trace_of,
@@ -45,7 +45,7 @@ def traced(device: DeviceInfo, runs: int = 2, **options: object) -> Trace:
     return trace_of(found, delegate.verdicts, delegate.partitions, "a test")
 
 
-def on(track: str, slices: Sequence[Slice]) -> list[Slice]:
+def on(track: str, slices: Sequence[TraceSlice]) -> list[TraceSlice]:
     return [each for each in slices if each.track == track]
 
 

@@ -28,7 +28,7 @@ from tflite_opencl.conformance.cases import (
     variables,
     volumes,
 )
-from tflite_opencl.conformance.cases._convolution import Convolution, fully_connected
+from tflite_opencl.conformance.cases._convolution import ConvCase, fully_connected
 from tflite_opencl.conformance.cases._rows import one
 from tflite_opencl.conformance.cases.chains import chain_graph
 from tflite_opencl.conformance.checks import BEHAVIOURS
@@ -61,10 +61,10 @@ def _pad(kind: str) -> Graph:
 
 _MODELS: dict[str, tuple[Callable[[str], Graph], tuple[str, ...]]] = {
     "conv": (
-        Convolution(size=(7, 5, 3), out_c=5).graph,
+        ConvCase(size=(7, 5, 3), out_c=5).graph,
         ("uint8", "int8", "int8-per-channel", "float32"),
     ),
-    "depthwise": (Convolution(op="DEPTHWISE_CONV_2D", size=(7, 5, 3)).graph, ("int8",)),
+    "depthwise": (ConvCase(op="DEPTHWISE_CONV_2D", size=(7, 5, 3)).graph, ("int8",)),
     "add": (_add, ("uint8", "int8", "float32")),
     "pad": (_pad, ("uint8",)),
     "fully_connected": (partial(fully_connected, batch=(1,), in_c=21, out_c=11), ("int8",)),

@@ -41,7 +41,7 @@ _SPREAD, _WANTED = 5400.0, 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Convolution:
+class ConvCase:
     """A convolution, depthwise or transposed; defaults are omitted from its name."""
 
     op: str = "CONV_2D"

@@ -48,7 +48,7 @@ def one(op: str, inputs: Sequence[Tensor | None], output: Tensor, *rest: Any) ->
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class NodeTemplate:
     """A node, independent of its values' type; all tensors share one quantisation."""
 
     op: str
@@ -75,7 +75,7 @@ class Row:
         return graph([step(self.op, inputs, outputs, self.options, version)])
 
 
-def cases_of(rows: Iterable[Row], kinds: Sequence[str]) -> Iterator[Case]:
+def cases_of(rows: Iterable[NodeTemplate], kinds: Sequence[str]) -> Iterator[Case]:
     """Yield the rows' cases, column by column of the matrix."""
     every = list(rows)
     for kind in kinds:

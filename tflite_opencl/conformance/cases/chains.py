@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from delegate.inspect import Graph, Node, Tensor
-from tflite_opencl.conformance.cases._convolution import KINDS, Convolution, weighted_input
+from tflite_opencl.conformance.cases._convolution import KINDS, ConvCase, weighted_input
 from tflite_opencl.conformance.cases._rows import UNIT, VERSIONS, step
 from tflite_opencl.models.build import (
     Case,
@@ -68,7 +68,7 @@ class _Chain:
         op: str = "CONV_2D",
     ) -> Tensor:
         n, h, w, c = source.shape
-        convolution = Convolution(
+        convolution = ConvCase(
             op=op, size=(h, w, c), out_c=out_c, kernel=(kernel, kernel), batch=n,
             stride=(stride, stride), fused=fused,
             out=(_RELU6 if fused == "RELU6" else _RESULT).get(self.dtype),

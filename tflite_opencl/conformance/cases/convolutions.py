@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from delegate.inspect import Graph, Node, Tensor
-from tflite_opencl.conformance.cases._convolution import KINDS, Convolution, fully_connected
+from tflite_opencl.conformance.cases._convolution import KINDS, ConvCase, fully_connected
 from tflite_opencl.models.build import (
     FUSED,
     Array,
@@ -27,8 +27,8 @@ from tflite_opencl.models.build import (
 )
 
 _BOTH = ("SAME", "VALID")
-_depthwise = partial(Convolution, op="DEPTHWISE_CONV_2D")
-_transposed = partial(Convolution, op="TRANSPOSE_CONV")
+_depthwise = partial(ConvCase, op="DEPTHWISE_CONV_2D")
+_transposed = partial(ConvCase, op="TRANSPOSE_CONV")
 # h, w, c -> out_c: odd primes, powers of two and their neighbours, a single pixel or channel.
 SHAPES = (
     ((7, 5, 3), 8), ((8, 8, 8), 16), ((9, 7, 17), 15), ((5, 13, 4), 33), ((6, 16, 16), 1),
@@ -37,7 +37,7 @@ SHAPES = (
 _KERNELS = ((1, 1), (3, 3), (5, 5), (1, 3), (3, 1), (2, 2))
 
 
-def cases(convolutions: Callable[[str], Iterator[Convolution]]) -> Iterator[Case]:
+def cases(convolutions: Callable[[str], Iterator[ConvCase]]) -> Iterator[Case]:
     """Yield the cases of one of the functions below, which return the convolutions of a type."""
     for kind in KINDS:
         for each in convolutions(kind):
@@ -45,30 +45,30 @@ def cases(convolutions: Callable[[str], Iterator[Convolution]]) -> Iterator[Case
                 yield case(each.op.lower(), kind, str(each), each.graph, kind)
 
 
-def conv_2d(kind: str) -> Iterator[Convolution]:
+def conv_2d(kind: str) -> Iterator[ConvCase]:
     """Yield CONV_2Ds: also dilation and groups."""
     for (size, out_c), kernel, stride, padding in itertools.product(
         SHAPES, _KERNELS, ((1, 1), (2, 2)), _BOTH
     ):
-        yield Convolution(size=size, out_c=out_c, kernel=kernel, stride=stride, padding=padding)
-    yield from _edges(Convolution(size=(7, 6, 5)))
-    yield from _edges(Convolution(size=(6, 4, 16), kernel=(1, 1), out_c=24))
-    yield from _zero_points(Convolution(size=(6, 7, 3)), kind)
-    yield from _zero_points(Convolution(size=(4, 7, 9), kernel=(1, 1)), kind)
+        yield ConvCase(size=size, out_c=out_c, kernel=kernel, stride=stride, padding=padding)
+    yield from _edges(ConvCase(size=(7, 6, 5)))
+    yield from _edges(ConvCase(size=(6, 4, 16), kernel=(1, 1), out_c=24))
+    yield from _zero_points(ConvCase(size=(6, 7, 3)), kind)
+    yield from _zero_points(ConvCase(size=(4, 7, 9), kernel=(1, 1)), kind)
     for dilation, padding in itertools.product(((2, 2), (1, 3), (3, 2)), _BOTH):
-        yield Convolution(size=(9, 11, 4), dilation=dilation, padding=padding)
+        yield ConvCase(size=(9, 11, 4), dilation=dilation, padding=padding)
     for stride in ((1, 2), (2, 1), (3, 3), (4, 2)):
-        yield Convolution(size=(10, 9, 4), stride=stride)
+        yield ConvCase(size=(10, 9, 4), stride=stride)
     for size, out_c in (((1, 1, 1), 1), ((1, 1, 129), 7), ((1, 33, 3), 5), ((65, 1, 2), 3)):
-        yield Convolution(size=size, kernel=(1, 1), out_c=out_c)
-        yield Convolution(size=size, out_c=out_c)
-    yield Convolution(size=(4, 4, 6), kernel=(7, 7))  # a kernel larger than the picture
+        yield ConvCase(size=size, kernel=(1, 1), out_c=out_c)
+        yield ConvCase(size=size, out_c=out_c)
+    yield ConvCase(size=(4, 4, 6), kernel=(7, 7))  # a kernel larger than the picture
     if kind != "16x8":
         for groups in (2, 4):
-            yield Convolution(size=(5, 6, 8), out_c=12, groups=groups)
+            yield ConvCase(size=(5, 6, 8), out_c=12, groups=groups)
 
 
-def depthwise_conv_2d(kind: str) -> Iterator[Convolution]:
+def depthwise_conv_2d(kind: str) -> Iterator[ConvCase]:
     """Yield DEPTHWISE_CONV_2Ds: also depth multipliers, and vector edges."""
     for size, kernel, stride, padding in itertools.product(
         ((7, 5, 3), (8, 8, 8), (5, 9, 17), (6, 7, 32), (4, 13, 1), (9, 4, 15)),
@@ -89,7 +89,7 @@ def depthwise_conv_2d(kind: str) -> Iterator[Convolution]:
     yield _depthwise(size=(7, 7, 33), kernel=(7, 7), padding="VALID")
 
 
-def transpose_conv(kind: str) -> Iterator[Convolution]:
+def transpose_conv(kind: str) -> Iterator[ConvCase]:
     """Yield TRANSPOSE_CONVs: kernels smaller and larger than the stride."""
     for (size, out_c), kernel, stride, padding in itertools.product(
         (((4, 5, 3), 8), ((3, 3, 16), 5), ((1, 1, 7), 1)),
@@ -111,7 +111,7 @@ def transpose_conv(kind: str) -> Iterator[Convolution]:
     yield _transposed(size=(3, 4, 5), stride=(2, 1), kernel=(3, 2))
 
 
-def _edges(base: Convolution) -> Iterator[Convolution]:
+def _edges(base: ConvCase) -> Iterator[ConvCase]:
     """Yield variants of the base in a single parameter other than shape, kernel and stride."""
     for fused, padding in itertools.product(("RELU", "RELU6", "RELU_N1_TO_1"), _BOTH):
         yield replace(base, fused=fused, padding=padding)
@@ -124,7 +124,7 @@ def _edges(base: Convolution) -> Iterator[Convolution]:
     yield replace(base, batch=2, stride=(2, 2), fused="RELU6")
 
 
-def _zero_points(base: Convolution, kind: str) -> Iterator[Convolution]:
+def _zero_points(base: ConvCase, kind: str) -> Iterator[ConvCase]:
     """Yield the base with zero points at the limits of the range.
 
     CONV_2D rejects them for int8 weights, and the other two ignore them.
@@ -198,7 +198,7 @@ def teflon() -> Iterator[Case]:
             _TEFLON_SIZES, (1, 3, 5), _CHANNELS, _CHANNELS, (1, 2), _BOTH
         ):
             yield from _teflon(
-                Convolution(
+                ConvCase(
                     size=(side, side, in_c), out_c=out_c, kernel=(kernel, kernel),
                     stride=(stride, stride), padding=padding,
                 ),
@@ -215,7 +215,7 @@ def teflon() -> Iterator[Case]:
             yield case("teflon", kind, detail, _add, side, channels, fused, kind, op="ADD")
 
 
-def _teflon(convolution: Convolution, kind: str) -> Iterator[Case]:
+def _teflon(convolution: ConvCase, kind: str) -> Iterator[Case]:
     if convolution.fits:
         name = f"teflon/{kind}/{convolution.op.lower()}-{convolution}"
         is_heavy = convolution.multiplications > _HEAVY
@@ -225,7 +225,7 @@ def _teflon(convolution: Convolution, kind: str) -> Iterator[Case]:
 
 def _add(side: int, channels: int, fused: str, kind: str) -> Graph:
     """Return a sum of two convolutions, which hardware may execute as a single operation."""
-    convolution = Convolution(size=(side, side, channels), kernel=(1, 1), out_c=channels)
+    convolution = ConvCase(size=(side, side, channels), kernel=(1, 1), out_c=channels)
     if side * side * channels * channels > _HEAVY // 2:
         convolution = replace(convolution, op="DEPTHWISE_CONV_2D")
     left = convolution.node(kind, None)
@@ -241,11 +241,11 @@ _KEPT = 0.3  # fraction of nonzero sparse weights
 def stored_weights() -> Iterator[Case]:
     """Yield the cases of weights stored as float16, or in sparse form (DENSIFY)."""
     for op, side in itertools.product(("CONV_2D", "DEPTHWISE_CONV_2D"), (1, 3)):
-        convolution = Convolution(op=op, size=(7, 6, 5), kernel=(side, side))
+        convolution = ConvCase(op=op, size=(7, 6, 5), kernel=(side, side))
         detail = f"float16_weights-{op.lower()}-k{side}"
         yield case("chain", "float32", detail, _half_weights, convolution, op="chain")
     for kind, side in itertools.product(("float32", "int8"), (1, 3)):
-        dense = partial(Convolution(size=(7, 6, 5), kernel=(side, side)).graph, kind)
+        dense = partial(ConvCase(size=(7, 6, 5), kernel=(side, side)).graph, kind)
         yield case("densify", kind, f"conv_2d-k{side}", _sparse_weights, dense)
     for kind in ("float32", "int8"):
         dense = partial(fully_connected, kind, (2,), 24, 8)
@@ -264,7 +264,7 @@ def _with_weights(
     return graph([unpack, replace(step, inputs=(source, made, *rest))])
 
 
-def _half_weights(convolution: Convolution) -> Graph:
+def _half_weights(convolution: ConvCase) -> Graph:
     """Return a float convolution with weights stored as float16."""
     step = convolution.node("float32", None)
     return _with_weights(step, "DEQUANTIZE", 3, lambda _, data: constant(data.astype(np.float16)))

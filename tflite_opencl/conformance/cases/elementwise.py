@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from delegate.inspect import Graph
-from tflite_opencl.conformance.cases._rows import UNIT, VERSIONS, Row, cases_of, one
+from tflite_opencl.conformance.cases._rows import UNIT, VERSIONS, NodeTemplate, cases_of, one
 from tflite_opencl.models.build import (
     USUAL,
     Case,
@@ -223,5 +223,5 @@ def choices() -> Iterator[Case]:
     for op, choices in (("SELECT_V2", _CHOICES), ("SELECT", _CHOICES[:1])):
         for condition, *values in choices:
             detail = "_".join(map(sizes, dict.fromkeys((condition, *values))))
-            rows.append(Row(op, detail, [tensor(condition, "bool"), *values]))
+            rows.append(NodeTemplate(op, detail, [tensor(condition, "bool"), *values]))
     return cases_of(rows, ("uint8", "int8", "float32", "int32", "bool", "int64"))

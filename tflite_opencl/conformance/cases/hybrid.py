@@ -11,7 +11,7 @@ from functools import partial
 from delegate.inspect import BITS
 from tflite_opencl.conformance.cases._convolution import (
     HYBRID,
-    Convolution,
+    ConvCase,
     embedding_lookup,
     gathered_int4,
 )
@@ -22,8 +22,8 @@ from tflite_opencl.conformance.cases.convolutions import (
 )
 from tflite_opencl.models.build import FUSED, Case, case, sizes
 
-_depthwise = partial(Convolution, op="DEPTHWISE_CONV_2D")
-_transposed = partial(Convolution, op="TRANSPOSE_CONV")
+_depthwise = partial(ConvCase, op="DEPTHWISE_CONV_2D")
+_transposed = partial(ConvCase, op="TRANSPOSE_CONV")
 
 
 def layers() -> Iterator[Case]:
@@ -81,12 +81,12 @@ def embeddings() -> Iterator[Case]:
             yield case("gather", "hybrid", detail, make)
 
 
-def _hybrid_convolutions(kind: str) -> Iterator[Convolution]:
+def _hybrid_convolutions(kind: str) -> Iterator[ConvCase]:
     for (size, out_c), kernel, stride in itertools.product(
         SHAPES, ((1, 1), (3, 3), (1, 3)), ((1, 1), (2, 2))
     ):
-        yield Convolution(size=size, out_c=out_c, kernel=kernel, stride=stride)
-    base = Convolution(size=(7, 6, 5))
+        yield ConvCase(size=size, out_c=out_c, kernel=kernel, stride=stride)
+    base = ConvCase(size=(7, 6, 5))
     for fused, batch in (("RELU", 2), ("RELU6", 3), ("RELU_N1_TO_1", 1)):
         yield replace(base, fused=fused, batch=batch, padding="VALID")
     for size, batch in (((65, 64, 4), 2), ((31, 33, 17), 1)):  # more than one quantisation block
@@ -94,11 +94,11 @@ def _hybrid_convolutions(kind: str) -> Iterator[Convolution]:
     for dilation in ((2, 2), (1, 3)):
         yield replace(base, size=(9, 11, 4), dilation=dilation, batch=2)
     for size, out_c in (((5, 5, 3), 9), ((4, 6, 8), 16), ((1, 1, 7), 5)):
-        yield Convolution(size=size, out_c=out_c, is_int4=True)
+        yield ConvCase(size=size, out_c=out_c, is_int4=True)
     yield from _hybrid_transposed()
     if kind == "hybrid":
         return
-    yield Convolution(size=(5, 6, 8), out_c=12, groups=2)
+    yield ConvCase(size=(5, 6, 8), out_c=12, groups=2)
     for size, stride in itertools.product(
         ((7, 5, 3), (8, 8, 8), (5, 9, 17), (6, 7, 32)), ((1, 1), (2, 2))
     ):
@@ -112,7 +112,7 @@ def _hybrid_convolutions(kind: str) -> Iterator[Convolution]:
     yield _depthwise(size=(9, 11, 4), dilation=(2, 2), has_bias=False)
 
 
-def _hybrid_transposed() -> Iterator[Convolution]:
+def _hybrid_transposed() -> Iterator[ConvCase]:
     for (size, out_c), kernel, stride in itertools.product(
         (((4, 5, 3), 8), ((3, 3, 16), 5), ((1, 1, 7), 1), ((5, 9, 33), 33)),
         ((3, 3), (2, 2), (4, 4)),

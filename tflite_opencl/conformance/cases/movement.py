@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from tflite_opencl.conformance.cases._rows import VERSIONS, Inputs, Row, cases_of
+from tflite_opencl.conformance.cases._rows import VERSIONS, Inputs, NodeTemplate, cases_of
 from tflite_opencl.models.build import Case, Shape, numbers, sizes, tensor
 
 _FEW = ("16x8", "bool")  # types that several ops do not support
@@ -33,17 +33,17 @@ _SQUEEZES: _Pairs = (  # shape, dimensions to drop; (): all of size 1
 )  # fmt: skip
 
 
-def _views() -> Iterator[Row]:
+def _views() -> Iterator[NodeTemplate]:
     """The same data in another shape."""
     for shape, wanted in _RESHAPES:
         out = np.zeros(shape).reshape(wanted).shape
         detail = f"in{sizes(shape)}-to{sizes(out)}" + "-computed" * (-1 in wanted)
-        yield Row("RESHAPE", detail, [shape, numbers(wanted)], {"new_shape": wanted})
+        yield NodeTemplate("RESHAPE", detail, [shape, numbers(wanted)], {"new_shape": wanted})
     for shape, dims in _SQUEEZES:
         detail = f"in{sizes(shape)}-dims{_joined(dims) or 'all'}"
-        yield Row("SQUEEZE", detail, [shape], {"squeeze_dims": dims})
+        yield NodeTemplate("SQUEEZE", detail, [shape], {"squeeze_dims": dims})
     for shape, axis in (((5, 3), 0), ((5, 3), -1), ((2, 3, 4), 1)):
-        yield Row("EXPAND_DIMS", f"in{sizes(shape)}-axis{axis}", [shape, numbers(axis)])
+        yield NodeTemplate("EXPAND_DIMS", f"in{sizes(shape)}-axis{axis}", [shape, numbers(axis)])
 
 
 _CONCATENATIONS: tuple[tuple[tuple[Shape, ...], int], ...] = (  # shapes, axis
@@ -67,29 +67,31 @@ _SPLITS: tuple[tuple[Shape, int, Shape], ...] = (  # shape, axis, sizes; -1: the
 )
 
 
-def _joins() -> Iterator[Row]:
+def _joins() -> Iterator[NodeTemplate]:
     """Concatenation and splitting."""
     for shapes, axis in _CONCATENATIONS:
         detail = f"in{'_'.join(map(sizes, shapes))}-axis{axis}"
         options = {"axis": axis, "fused_activation_function": "NONE"}
-        yield Row("CONCATENATION", detail, shapes, options, VERSIONS, ("bool",))
+        yield NodeTemplate("CONCATENATION", detail, shapes, options, VERSIONS, ("bool",))
     for shape, axis, count in _STACKS:
         detail = f"in{sizes(shape)}-axis{axis}-of{count}"
         pack = {"axis": axis, "values_count": count}
-        yield Row("PACK", detail, [shape] * count, pack, without=("bool",))
+        yield NodeTemplate("PACK", detail, [shape] * count, pack, without=("bool",))
         whole = np.stack([np.zeros(shape)] * count, axis).shape
         detail, unpack = f"in{sizes(whole)}-axis{axis}", {"axis": axis, "num": count}
-        yield Row("UNPACK", detail, [whole], unpack, {}, ("int64",), count)
+        yield NodeTemplate("UNPACK", detail, [whole], unpack, {}, ("int64",), count)
     for shape, axis, count in _EVEN_SPLITS:
         detail, options = f"in{sizes(shape)}-axis{axis}-of{count}", {"num_splits": count}
-        yield Row("SPLIT", detail, [numbers(axis), shape], options, {}, ("int64", "bool"), count)
+        yield NodeTemplate(
+            "SPLIT", detail, [numbers(axis), shape], options, {}, ("int64", "bool"), count
+        )
     for shape, axis, parts in _SPLITS:
         detail, options = (
             f"in{sizes(shape)}-axis{axis}-of{_joined(parts)}",
             {"num_splits": len(parts)},
         )
         inputs: Inputs = [shape, numbers(parts), numbers(axis)]
-        yield Row("SPLIT_V", detail, inputs, options, {}, ("bool",), len(parts))
+        yield NodeTemplate("SPLIT_V", detail, inputs, options, {}, ("bool",), len(parts))
 
 
 _SLICES: tuple[tuple[Shape, Shape, Shape], ...] = (  # shape, begin, size; -1: to the end
@@ -109,18 +111,20 @@ _STRIDED: tuple[tuple[Shape, Shape, Shape, Shape, Mapping[str, int]], ...] = (
 )
 
 
-def _slices() -> Iterator[Row]:
+def _slices() -> Iterator[NodeTemplate]:
     """Part of a tensor."""
     for shape, begin, size in _SLICES:
         out = tuple(n - b if s < 0 else s for n, b, s in zip(shape, begin, size, strict=True))
         detail = f"in{sizes(shape)}-from{_joined(begin)}-to{sizes(out)}"
-        yield Row("SLICE", detail, [shape, numbers(begin), numbers(size)])
+        yield NodeTemplate("SLICE", detail, [shape, numbers(begin), numbers(size)])
     for shape, begin, end, strides, masks in _STRIDED:
         detail = f"in{sizes(shape)}-from{_joined(begin)}-steps{_joined(strides)}"
         detail += "".join(f"-{name}{value}" for name, value in masks.items())
         inputs: Inputs = [shape, *map(numbers, (begin, end, strides))]
         options = {**dict.fromkeys(_MASKS, 0), **masks}
-        yield Row("STRIDED_SLICE", detail, inputs, options, {"int8": 2, "bool": 3, "int16": 4})
+        yield NodeTemplate(
+            "STRIDED_SLICE", detail, inputs, options, {"int8": 2, "bool": 3, "int16": 4}
+        )
 
 
 _PADS: tuple[tuple[Shape, _Edges], ...] = (
@@ -132,18 +136,18 @@ _PADS: tuple[tuple[Shape, _Edges], ...] = (
 )
 
 
-def _pads() -> Iterator[Row]:
+def _pads() -> Iterator[NodeTemplate]:
     """Padding."""
     for shape, edges in _PADS:
         inputs: Inputs = [shape, numbers(edges)]
         detail = f"in{sizes(shape)}-by{_pairs(edges)}"
-        yield Row("PAD", detail, inputs, {}, {"int8": 2, "int16": 2}, ("bool",))
-        yield Row("PADV2", detail, [*inputs, 7], {}, {"int8": 2}, _FEW)
+        yield NodeTemplate("PAD", detail, inputs, {}, {"int8": 2, "int16": 2}, ("bool",))
+        yield NodeTemplate("PADV2", detail, [*inputs, 7], {}, {"int8": 2}, _FEW)
         # TFLite mirrors at most as many elements as the axis has.
         if all(max(pair) < n for n, pair in zip(shape, edges, strict=True)):
             for mode in ("REFLECT", "SYMMETRIC"):
                 named = f"{detail}-{mode.lower()}"
-                yield Row("MIRROR_PAD", named, inputs, {"mode": mode}, without=_FEW)
+                yield NodeTemplate("MIRROR_PAD", named, inputs, {"mode": mode}, without=_FEW)
 
 
 _TRANSPOSES: _Pairs = (
@@ -157,21 +161,21 @@ _BROADCASTS: _Pairs = (
 )  # fmt: skip
 
 
-def _orders() -> Iterator[Row]:
+def _orders() -> Iterator[NodeTemplate]:
     """Permutation, or repetition."""
     for shape, order in _TRANSPOSES:
         detail = f"in{sizes(shape)}-order{_joined(order)}"
-        yield Row("TRANSPOSE", detail, [shape, numbers(order)], {}, {"int8": 2})
+        yield NodeTemplate("TRANSPOSE", detail, [shape, numbers(order)], {}, {"int8": 2})
     for shape, axes in _REVERSALS:
         detail = f"in{sizes(shape)}-axes{_joined(axes)}"
-        yield Row("REVERSE_V2", detail, [shape, numbers(axes)])
+        yield NodeTemplate("REVERSE_V2", detail, [shape, numbers(axes)])
     for shape, times in _TILES:
         detail = f"in{sizes(shape)}-times{sizes(times)}"
-        yield Row("TILE", detail, [shape, numbers(times)], without=("16x8",))
+        yield NodeTemplate("TILE", detail, [shape, numbers(times)], without=("16x8",))
     for shape, out in _BROADCASTS:
         versions = {**dict.fromkeys(_KINDS, 2), "int8": 3, "uint8": 3, "int16": 3}
         detail = f"in{sizes(shape)}-to{sizes(out)}"
-        yield Row("BROADCAST_TO", detail, [shape, numbers(out)], {}, versions)
+        yield NodeTemplate("BROADCAST_TO", detail, [shape, numbers(out)], {}, versions)
 
 
 _GATHERS: tuple[tuple[Shape, int, Any], ...] = (  # shape, axis, indices
@@ -187,31 +191,31 @@ _POINTS: tuple[tuple[Shape, Any], ...] = (  # shape, indices of its first dimens
 )
 
 
-def _gathers() -> Iterator[Row]:
+def _gathers() -> Iterator[NodeTemplate]:
     """Values selected by indices."""
     for shape, axis, places in _GATHERS:
         detail = f"in{sizes(shape)}-axis{axis}-at{sizes(np.shape(places))}"
         options, versions = {"axis": axis, "batch_dims": 0}, {"int8": 2, "bool": 3, "int16": 4}
-        yield Row("GATHER", detail, [shape, numbers(places)], options, versions)
+        yield NodeTemplate("GATHER", detail, [shape, numbers(places)], options, versions)
     for shape, places in _POINTS:
         detail = f"in{sizes(shape)}-at{sizes(np.shape(places))}"
         versions = {"int8": 2, "int16": 3, "bool": 5}
-        yield Row("GATHER_ND", detail, [shape, numbers(places)], {}, versions)
+        yield NodeTemplate("GATHER_ND", detail, [shape, numbers(places)], {}, versions)
     for index in ("int32", "int64"):
         places = tensor((2, 3), index, limits=(0, 4))
         versions = {"int8": 2, "bool": 3, "int16": 4}
         options = {"axis": 0, "batch_dims": 0}
-        yield Row("GATHER", f"in5x7-computed_{index}", [(5, 7), places], options, versions)
+        yield NodeTemplate("GATHER", f"in5x7-computed_{index}", [(5, 7), places], options, versions)
     for shape, places in (((5, 7), (4, 0, 0, 2)), ((9, 2, 4), (8, 3)), ((2, 33), (1,))):
         detail = f"in{sizes(shape)}-at{sizes(np.shape(places))}"
         without = ("16x8", "int32", "int64", "bool")
-        yield Row("EMBEDDING_LOOKUP", detail, [numbers(places), shape], without=without)
+        yield NodeTemplate("EMBEDDING_LOOKUP", detail, [numbers(places), shape], without=without)
     ids = tensor((6,), "int32", limits=(0, 4))
-    yield Row("EMBEDDING_LOOKUP", "in5x7-computed", [ids, (5, 7)], without=without)
+    yield NodeTemplate("EMBEDDING_LOOKUP", "in5x7-computed", [ids, (5, 7)], without=without)
     for shape, depth, axis in (((3,), 4, -1), ((2, 5), 3, 0), ((2, 3), 7, 1)):
         detail = f"in{sizes(shape)}-depth{depth}-axis{axis}"
         inputs: Inputs = [tensor(shape, "int32", limits=(-1, depth)), numbers(depth), 9, 0]
-        yield Row("ONE_HOT", detail, inputs, {"axis": axis}, without=("16x8",))
+        yield NodeTemplate("ONE_HOT", detail, inputs, {"axis": axis}, without=("16x8",))
 
 
 _UPDATES: tuple[tuple[Shape, Shape, Shape], ...] = (  # operand, update, indices
@@ -225,37 +229,39 @@ _SCATTERED: tuple[tuple[Shape, Any], ...] = (  # the result, indices
 )  # fmt: skip
 
 
-def _updates() -> Iterator[Row]:
+def _updates() -> Iterator[NodeTemplate]:
     """Elements scattered by indices: also out of bounds, or repeated."""
     for shape, part, where in _UPDATES:
         detail = f"in{sizes(shape)}-update{sizes(part)}-at{'_'.join(map(str, where))}"
-        yield Row("DYNAMIC_UPDATE_SLICE", detail, [shape, part, numbers(where)])
+        yield NodeTemplate("DYNAMIC_UPDATE_SLICE", detail, [shape, part, numbers(where)])
     for (shape, part, _), index in itertools.product(_UPDATES[1:], ("int32", "int64")):
         detail = f"in{sizes(shape)}-update{sizes(part)}-computed_{index}"
         starts = tensor((len(shape),), index, limits=(-2, max(shape)))
-        yield Row("DYNAMIC_UPDATE_SLICE", detail, [shape, part, starts])
+        yield NodeTemplate("DYNAMIC_UPDATE_SLICE", detail, [shape, part, starts])
     for shape, places in _SCATTERED:
         indices = np.array(places)
         detail = f"to{sizes(shape)}-from{sizes(indices.shape)}"
         updates = (*indices.shape[:-1], *shape[indices.shape[-1] :])
         # The sum of bools is unspecified.
-        yield Row("SCATTER_ND", detail, [numbers(places), updates, numbers(shape)], without=_FEW)
+        yield NodeTemplate(
+            "SCATTER_ND", detail, [numbers(places), updates, numbers(shape)], without=_FEW
+        )
     places = tensor((6, 1), "int32", limits=(0, 4))
     inputs: Inputs = [places, (6, 7), numbers((5, 7))]
-    yield Row("SCATTER_ND", "to5x7-computed", inputs, without=_FEW)
+    yield NodeTemplate("SCATTER_ND", "to5x7-computed", inputs, without=_FEW)
 
 
-def _fills() -> Iterator[Row]:
+def _fills() -> Iterator[NodeTemplate]:
     """A single value everywhere."""
     for shape in ((1,), (5, 7), (2, 3, 4, 5)):
-        yield Row("FILL", f"to{sizes(shape)}", [numbers(shape), ()], without=("uint8",))
+        yield NodeTemplate("FILL", f"to{sizes(shape)}", [numbers(shape), ()], without=("uint8",))
         words = f"in{sizes(shape)}"
-        yield Row("ZEROS_LIKE", words, [shape], without=("uint8", "int8", *_FEW))
+        yield NodeTemplate("ZEROS_LIKE", words, [shape], without=("uint8", "int8", *_FEW))
         without = ("uint8", "int8", "int64", *_FEW)
         for count in (2, 3):
-            yield Row("ADD_N", f"{words}-of{count}", [shape] * count, without=without)
+            yield NodeTemplate("ADD_N", f"{words}-of{count}", [shape] * count, without=without)
         segments = numbers([row // 2 for row in range(shape[0])])
-        yield Row("SEGMENT_SUM", words, [shape, segments], without=without)
+        yield NodeTemplate("SEGMENT_SUM", words, [shape, segments], without=without)
 
 
 _BATCHES: tuple[tuple[Shape, Shape, _Edges], ...] = (
@@ -266,7 +272,7 @@ _BATCHES: tuple[tuple[Shape, Shape, _Edges], ...] = (
 )
 
 
-def _blocks() -> Iterator[Row]:
+def _blocks() -> Iterator[NodeTemplate]:
     """Blocks of pixels moved to another axis, and back."""
     # Sizes are multiples of the block.
     for (n, *size, c), block in (((1, 4, 6, 3), 2), ((2, 6, 3, 5), 3), ((1, 8, 8, 16), 4)):
@@ -275,7 +281,7 @@ def _blocks() -> Iterator[Row]:
         flat: Shape = (n, h, w, c * block * block)
         for op, source in (("SPACE_TO_DEPTH", whole), ("DEPTH_TO_SPACE", flat)):
             detail = f"in{sizes(source)}-block{block}"
-            yield Row(op, detail, [source], {"block_size": block}, without=_FEW)
+            yield NodeTemplate(op, detail, [source], {"block_size": block}, without=_FEW)
     for shape, blocks, edges in _BATCHES:
         n, *size, c = shape
         h, w = (side + sum(edge) for side, edge in zip(size, edges, strict=True))
@@ -283,7 +289,7 @@ def _blocks() -> Iterator[Row]:
         for op, source in (("SPACE_TO_BATCH_ND", shape), ("BATCH_TO_SPACE_ND", split)):
             detail = f"in{sizes(source)}-block{sizes(blocks)}-edges{_pairs(edges)}"
             inputs: Inputs = [source, numbers(blocks), numbers(edges)]
-            yield Row(op, detail, inputs, {}, {"int8": 2}, _FEW)
+            yield NodeTemplate(op, detail, inputs, {}, {"int8": 2}, _FEW)
 
 
 def _joined(values: Iterable[int]) -> str:

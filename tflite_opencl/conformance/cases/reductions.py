@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from delegate.inspect import Graph, Tensor
-from tflite_opencl.conformance.cases._rows import UNIT, VERSIONS, Row, cases_of, one, step
+from tflite_opencl.conformance.cases._rows import UNIT, VERSIONS, NodeTemplate, cases_of, one, step
 from tflite_opencl.models.build import (
     USUAL,
     Case,
@@ -223,7 +223,7 @@ def pools() -> Iterator[Case]:
     yield from cases_of(_pools("L2_POOL_2D"), ("float32",))
 
 
-def _pools(op: str) -> Iterator[Row]:
+def _pools(op: str) -> Iterator[NodeTemplate]:
     for size, (window, stride), padding in itertools.product(_POOLED, _WINDOWS, ("SAME", "VALID")):
         if padding == "SAME" or all(map(int.__le__, window, size)):
             yield _pool(op, (1, *size), window, stride, padding)
@@ -240,14 +240,14 @@ def _pool(
     stride: tuple[int, int],
     padding: str,
     fused: str = "NONE",
-) -> Row:
+) -> NodeTemplate:
     detail = f"in{sizes(shape)}-k{sizes(window)}-stride{sizes(stride)}-{padding.lower()}"
     detail += "" if fused == "NONE" else f"-{fused.lower()}"
     options = {
         "padding": padding, "filter_height": window[0], "filter_width": window[1],
         "stride_h": stride[0], "stride_w": stride[1], "fused_activation_function": fused,
     }  # fmt: skip
-    return Row(op, detail, [shape], options, VERSIONS)
+    return NodeTemplate(op, detail, [shape], options, VERSIONS)
 
 
 _RANKED: tuple[tuple[Shape, int], ...] = (
@@ -277,10 +277,10 @@ def resizes() -> Iterator[Case]:
         yield from cases_of(_resizes(op), _PICTURES)
 
 
-def _resizes(op: str) -> Iterator[Row]:
+def _resizes(op: str) -> Iterator[NodeTemplate]:
     versions = dict.fromkeys(("uint8", "int8", "int16", "float32"), 3)
     centers = "align_corners", "half_pixel_centers"
     for (shape, size), center in itertools.product(_RESIZES, ("", *centers)):
         detail = f"in{sizes(shape)}-to{sizes(size)}" + (f"-{center}" if center else "")
         options = {name: name == center for name in centers}
-        yield Row(op, detail, [shape, numbers(size)], options, versions)
+        yield NodeTemplate(op, detail, [shape, numbers(size)], options, versions)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from delegate.inspect import Graph, Node, Tensor
-from tflite_opencl.conformance.cases._rows import Row, cases_of, one, step
+from tflite_opencl.conformance.cases._rows import NodeTemplate, cases_of, one, step
 from tflite_opencl.models.build import (
     Case,
     Shape,
@@ -49,13 +49,13 @@ _PADS: tuple[tuple[Shape, Shape, Shape, Shape], ...] = (  # shape; low, high and
 )
 
 
-def _pads() -> Iterator[Row]:
+def _pads() -> Iterator[NodeTemplate]:
     """Edge and interior padding, also negative."""
     for shape, *paddings in _PADS:
         names = ("edge_padding_low", "edge_padding_high", "interior_padding")
         words = "-".join("_".join(map(str, each)) for each in paddings)
         options = dict(zip(names, paddings, strict=True))
-        yield Row("STABLEHLO_PAD", f"in{sizes(shape)}-{words}", [shape, 1], options)
+        yield NodeTemplate("STABLEHLO_PAD", f"in{sizes(shape)}-{words}", [shape, 1], options)
 
 
 # Shape, slice sizes, indices, their dimensions, collapsed slice dimensions, offset dimensions of

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The checks of a delegate on one model: its values, and its behaviour; -> a Result.
+"""The checks of a delegate on one model: its values, and its behaviour; -> a CaseResult.
 
 Runs inside a worker process: a driver crash costs a single case.
 """
@@ -12,15 +12,21 @@ from collections.abc import Callable
 
 from delegate.inspect import NodeAlternatives
 from tflite_opencl.conformance.checks import behaviour
-from tflite_opencl.conformance.checks.job import Job, NotDelegated, beside_cpu, own_answers, values
+from tflite_opencl.conformance.checks.job import (
+    CaseJob,
+    NotDelegated,
+    beside_cpu,
+    own_answers,
+    values,
+)
 from tflite_opencl.conformance.checks.state import state
-from tflite_opencl.conformance.results import FAIL, NOT_DELEGATED, PASS, SKIP, Result, named
+from tflite_opencl.conformance.results import FAIL, NOT_DELEGATED, PASS, SKIP, CaseResult, named
 from tflite_opencl.conformance.subject import Opened
 from tflite_opencl.console.errors import one_line
 from tflite_opencl.oracle.node_kernels import NoOracle
 from tflite_opencl.oracle.oracle import Oracle, oracle
 
-_CHECKS: dict[str, Callable[[Job, Oracle], Result]] = {
+_CHECKS: dict[str, Callable[[CaseJob, Oracle], CaseResult]] = {
     "values": values,
     "twice": behaviour.twice,
     "inputs_unchanged": behaviour.inputs_unchanged,
@@ -41,12 +47,12 @@ NOT_REPEATED = frozenset({"twice", "reopen_100"})
 _REOPENING = frozenset({"reopen", "reopen_100"})
 
 
-def run_check(check: str, job: Job) -> Result:
+def run_check(check: str, job: CaseJob) -> CaseResult:
     """Return the result of a case; only a crash escapes."""
     try:
         known = oracle(job.subject.runtime, job.graph, job.model, job.sets)
     except NoOracle as error:
-        return Result(SKIP, f"TFLite itself does not run it: {error}")
+        return CaseResult(SKIP, f"TFLite itself does not run it: {error}")
     if check in _REOPENING:
         subject = dataclasses.replace(job.subject, own_context=True)
         job = dataclasses.replace(job, subject=subject)
@@ -59,28 +65,30 @@ def run_check(check: str, job: Job) -> Result:
     return _run_each(job, lambda each: _run(check, each, known), job.on_alternative)
 
 
-def _run(check: str, job: Job, known: Oracle) -> Result:
+def _run(check: str, job: CaseJob, known: Oracle) -> CaseResult:
     count = len(job.graph.nodes)
     try:
         if check != "values":
             known = own_answers(job, known)
         return dataclasses.replace(_CHECKS[check](job, known), nodes=count)
     except NotDelegated as error:
-        return Result(NOT_DELEGATED, str(error), nodes=count)
+        return CaseResult(NOT_DELEGATED, str(error), nodes=count)
     except (RuntimeError, ValueError, OSError) as error:
-        return Result(FAIL, one_line(error), nodes=count)
+        return CaseResult(FAIL, one_line(error), nodes=count)
     finally:
         gc.collect()
 
 
-def _run_each(job: Job, check: Callable[[Job], Result], tell: Callable[[str], None]) -> Result:
+def _run_each(
+    job: CaseJob, check: Callable[[CaseJob], CaseResult], tell: Callable[[str], None]
+) -> CaseResult:
     """Run a check for each alternative; return the worst result, which names its alternative.
 
     The first run uses each node's first alternative, like a run without tuning. Each other name
     then gets a run, in which all nodes that have it use it. `tell` is called with the next one.
     """
 
-    def run(wanted: str | None) -> tuple[Result, list[NodeAlternatives]]:
+    def run(wanted: str | None) -> tuple[CaseResult, list[NodeAlternatives]]:
         rows: list[NodeAlternatives] = []
 
         def opened(made: Opened) -> None:
@@ -109,7 +117,7 @@ def _taken(rows: list[NodeAlternatives]) -> str:
     return ", ".join(dict.fromkeys(row.taken for row in rows if len(row.names) > 1))
 
 
-def _worst(results: dict[str, Result]) -> Result:
+def _worst(results: dict[str, CaseResult]) -> CaseResult:
     def badness(name: str) -> tuple[int, float]:
         return _WORSE.index(results[name].result), results[name].quanta
 

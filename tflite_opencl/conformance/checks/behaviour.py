@@ -18,8 +18,15 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
 from delegate.inspect import Graph, write_model
-from tflite_opencl.conformance.checks.job import POISON, Job, expect, invoke_of, open_job, poison
-from tflite_opencl.conformance.results import FAIL, PASS, SKIP, Result
+from tflite_opencl.conformance.checks.job import (
+    POISON,
+    CaseJob,
+    expect,
+    invoke_of,
+    open_job,
+    poison,
+)
+from tflite_opencl.conformance.results import FAIL, PASS, SKIP, CaseResult
 from tflite_opencl.conformance.subject import Opened
 from tflite_opencl.interpreters.compiled_model import CompiledInterpreter
 from tflite_opencl.interpreters.interpreter import allocated, outputs_of
@@ -36,7 +43,7 @@ _LEAK_BYTES = 32 * 1024
 _ALIGNMENT = 64  # kDefaultTensorAlignment, tflite/util.h
 
 
-def twice(job: Job, known: Oracle) -> Result:
+def twice(job: CaseJob, known: Oracle) -> CaseResult:
     """Repeated runs on the same inputs are bit-identical."""
     opened, taken = open_job(job, known)
     first = invoke_of(opened, job.sets[0])
@@ -45,12 +52,14 @@ def twice(job: Job, known: Oracle) -> Result:
         for got, before in zip(again, first, strict=True):
             if got.tobytes() != before.tobytes():
                 wrong = int(np.count_nonzero(got != before))
-                return Result(FAIL, f"run {run} differs from run 1 in {wrong} elements", 0, taken)
+                return CaseResult(
+                    FAIL, f"run {run} differs from run 1 in {wrong} elements", 0, taken
+                )
     expect(job, known, 0, first, "the first run")
-    return Result(PASS, taken=taken)
+    return CaseResult(PASS, taken=taken)
 
 
-def inputs_unchanged(job: Job, known: Oracle) -> Result:
+def inputs_unchanged(job: CaseJob, known: Oracle) -> CaseResult:
     """A run does not modify its inputs."""
     opened, taken = open_job(job, known)
     made = opened.interpreter
@@ -59,11 +68,11 @@ def inputs_unchanged(job: Job, known: Oracle) -> Result:
         for detail, values in zip(made.get_input_details(), inputs, strict=True):
             now = made.get_tensor(detail["index"])
             if now.tobytes() != values.tobytes():
-                return Result(FAIL, f"input {detail['name']} was changed by the run", 0, taken)
-    return Result(PASS, taken=taken)
+                return CaseResult(FAIL, f"input {detail['name']} was changed by the run", 0, taken)
+    return CaseResult(PASS, taken=taken)
 
 
-def two_interpreters(job: Job, known: Oracle) -> Result:
+def two_interpreters(job: CaseJob, known: Oracle) -> CaseResult:
     """Two interpreters, alternating and concurrent."""
     (first, taken), (second, _) = open_job(job, known), open_job(job, known)
     for number in (0, 1, 2):
@@ -85,10 +94,10 @@ def two_interpreters(job: Job, known: Oracle) -> Result:
         thread.start()
     for thread in threads:
         thread.join()
-    return Result(FAIL if problems else PASS, "; ".join(problems), taken=taken)
+    return CaseResult(FAIL if problems else PASS, "; ".join(problems), taken=taken)
 
 
-def reallocate(job: Job, known: Oracle) -> Result:
+def reallocate(job: CaseJob, known: Oracle) -> CaseResult:
     """TFLite's tensors may move: reallocate, grow and shrink, then run as before."""
     opened, taken = open_job(job, known)
     made = opened.interpreter
@@ -102,14 +111,14 @@ def reallocate(job: Job, known: Oracle) -> Result:
         poison(made, job.graph)
         outputs = invoke_of(opened, job.sets[2])
         expect(job, known, 2, outputs, "after resizing there and back")
-    return Result(PASS, taken=taken)
+    return CaseResult(PASS, taken=taken)
 
 
-def resize(job: Job, known: Oracle) -> Result:
+def resize(job: CaseJob, known: Oracle) -> CaseResult:
     """A batch of three gives the same results as its pictures one by one."""
     shapes = _shapes(job.graph, 3)
     if why := why_not_resized(job, known, shapes):
-        return Result(SKIP, f"TFLite itself does not resize it: {why}")
+        return CaseResult(SKIP, f"TFLite itself does not resize it: {why}")
     opened, taken = open_job(job, known)
     single, _ = open_job(job, known)
     expect(job, known, 0, invoke_of(opened, job.sets[0]), "before")
@@ -125,11 +134,11 @@ def resize(job: Job, known: Oracle) -> Result:
             bound = None if bound is None else np.full(other.shape, bound.max(initial=0) * 4)
             difference = compare(one, other, bound, job.tolerance, f"at batch 3, output {index}")
             if difference is not None and difference.is_beyond:
-                return Result(FAIL, str(difference), difference.greatest, taken)
-    return Result(PASS, taken=taken)
+                return CaseResult(FAIL, str(difference), difference.greatest, taken)
+    return CaseResult(PASS, taken=taken)
 
 
-def why_not_resized(job: Job, known: Oracle, shapes: Sequence[tuple[int, list[int]]]) -> str:
+def why_not_resized(job: CaseJob, known: Oracle, shapes: Sequence[tuple[int, list[int]]]) -> str:
     """Return why TFLite itself cannot resize the inputs; "": it can."""
     model = model_in_builtins(job.graph, job.model)
     made = allocated(job.subject.runtime, model, known.cpu_kernels)
@@ -155,17 +164,17 @@ def resize_to(made: Any, shapes: Sequence[tuple[int, list[int]]]) -> None:
     made.allocate_tensors()
 
 
-def reopen(job: Job, known: Oracle) -> Result:
+def reopen(job: CaseJob, known: Oracle) -> CaseResult:
     """Closing and reopening does not change results."""
     for number in (0, 1, 2, 0):
         opened, taken = open_job(job, known)
         expect(job, known, number, invoke_of(opened, job.sets[number]), "after reopening")
         del opened
         gc.collect()
-    return Result(PASS, taken=taken)
+    return CaseResult(PASS, taken=taken)
 
 
-def reopen_100(job: Job, known: Oracle) -> Result:
+def reopen_100(job: CaseJob, known: Oracle) -> CaseResult:
     """Memory, file descriptors and GPU memory do not grow over 100 reopenings."""
     seen: list[dict[str, int]] = []
     taken = 0
@@ -186,8 +195,8 @@ def reopen_100(job: Job, known: Oracle) -> Result:
         growth = [(b[name] - a[name]) / half for a, b in itertools.pairwise(seen)]
         if min(growth) > limit:
             grown = sum(growth) / 2
-            return Result(FAIL, f"each opening leaks {grown:.4g}{unit} of {name}", 0, taken)
-    return Result(PASS, taken=taken)
+            return CaseResult(FAIL, f"each opening leaks {grown:.4g}{unit} of {name}", 0, taken)
+    return CaseResult(PASS, taken=taken)
 
 
 def _held() -> dict[str, int]:
@@ -196,7 +205,7 @@ def _held() -> dict[str, int]:
     return {"file handles": len(handles), "memory": pages * 4096, "GPU memory": drm.usage().memory}
 
 
-def guard_bytes(job: Job, known: Oracle) -> Result:
+def guard_bytes(job: CaseJob, known: Oracle) -> CaseResult:
     """Memory around the outputs, and inputs that no node reads, are not modified."""
     sizes = [max(1, int(np.prod(out.shape)) * 4) for out in job.graph.outputs]
     guards = [
@@ -221,10 +230,10 @@ def guard_bytes(job: Job, known: Oracle) -> Result:
             before = filled.get(name, now)
             if before != now:
                 at = next(i for i, (a, b) in enumerate(zip(before, now, strict=True)) if a != b)
-                return Result(FAIL, f"wrote outside the outputs: byte {at} {name}", 0, taken)
+                return CaseResult(FAIL, f"wrote outside the outputs: byte {at} {name}", 0, taken)
     if not filled:
-        return Result(SKIP, "TFLite put no bytes between its tensors", taken=taken)
-    return Result(PASS, f"{sum(map(len, filled.values()))} guard bytes", taken=taken)
+        return CaseResult(SKIP, "TFLite put no bytes between its tensors", taken=taken)
+    return CaseResult(PASS, f"{sum(map(len, filled.values()))} guard bytes", taken=taken)
 
 
 def _fill(made: Any, count: int) -> None:

@@ -12,19 +12,19 @@ from typing import Any
 import numpy as np
 
 from delegate.inspect import Graph, infer
-from tflite_opencl.conformance.results import FAIL, PASS, Result
+from tflite_opencl.conformance.results import FAIL, PASS, CaseResult
 from tflite_opencl.conformance.subject import Opened, Subject, failure_of, unsupported_ops
 from tflite_opencl.console.errors import one_line
 from tflite_opencl.interpreters.interpreter import allocated, invoke
 from tflite_opencl.models.build import Array
 from tflite_opencl.oracle.oracle import Oracle, oracle
-from tflite_opencl.oracle.values import SETS, Arrays, Difference, compare, input_sets, worst
+from tflite_opencl.oracle.values import SETS, Arrays, OutputMismatch, compare, input_sets, worst
 
 POISON = 0xA5
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class CaseJob:
     """One case, ready to run."""
 
     subject: Subject
@@ -47,7 +47,7 @@ class NotDelegated(Exception):
     """The delegate takes no node of the model; the text says why."""
 
 
-def open_job(job: Job, known: Oracle) -> tuple[Opened, int]:
+def open_job(job: CaseJob, known: Oracle) -> tuple[Opened, int]:
     """Return the job's model with the delegate, and the number of delegated nodes.
 
     Raises: NotDelegated: none, or TFLite rejects the model anyway. RuntimeError, ValueError: TFLite
@@ -67,7 +67,7 @@ def open_job(job: Job, known: Oracle) -> tuple[Opened, int]:
     return opened, len(taken)
 
 
-def _refusal_of_cpu(job: Job, known: Oracle) -> str:
+def _refusal_of_cpu(job: CaseJob, known: Oracle) -> str:
     """Return why TFLite rejects the model without a delegate; "" if it does not."""
     try:
         allocated(job.subject.runtime, job.model, known.cpu_kernels)
@@ -76,7 +76,7 @@ def _refusal_of_cpu(job: Job, known: Oracle) -> str:
     return ""
 
 
-def beside_cpu(job: Job, known: Oracle) -> Oracle:
+def beside_cpu(job: CaseJob, known: Oracle) -> Oracle:
     """Return the oracle with remaining nodes on the CPU's built-in kernels.
 
     Only if the reference kernels cannot run the whole model: otherwise they run these nodes.
@@ -91,7 +91,7 @@ def beside_cpu(job: Job, known: Oracle) -> Oracle:
     return oracle(job.subject.runtime, job.graph, job.model, job.sets, left) if left else known
 
 
-def own_answers(job: Job, known: Oracle) -> Oracle:
+def own_answers(job: CaseJob, known: Oracle) -> Oracle:
     """Return the oracle with the delegate's own first results as the reference.
 
     A behaviour check compares a delegate with itself; a check of values finds wrong results.
@@ -114,26 +114,26 @@ def invoke_of(opened: Opened, inputs: Arrays) -> Arrays:
         ) from error
 
 
-def values(job: Job, known: Oracle) -> Result:
+def values(job: CaseJob, known: Oracle) -> CaseResult:
     """Compare every input set's outputs with the oracle's."""
     opened, taken = open_job(job, known)
-    found: list[Difference] = []
+    found: list[OutputMismatch] = []
     for number, inputs in enumerate(job.sets):
         poison(opened.interpreter, job.graph)
         outputs = invoke_of(opened, inputs)
         present = differences(job, known, number, outputs)
         if (wrong := worst(present)) and wrong.is_beyond:
             detail = f"{_kind_of_wrong(outputs, known, number)}{wrong}"
-            return Result(FAIL, detail, wrong.greatest, taken)
+            return CaseResult(FAIL, detail, wrong.greatest, taken)
         found += present
     greatest = worst(found)
     words = [f"within tolerance: {greatest}"] if greatest else []
     if left := unsupported_ops(job.graph, opened.taken(job.graph)):
         words.append(f"left {', '.join(left)}")
-    return Result(PASS, "; ".join(words), greatest.greatest if greatest else 0, taken)
+    return CaseResult(PASS, "; ".join(words), greatest.greatest if greatest else 0, taken)
 
 
-def differences(job: Job, known: Oracle, number: int, outputs: Arrays) -> list[Difference]:
+def differences(job: CaseJob, known: Oracle, number: int, outputs: Arrays) -> list[OutputMismatch]:
     """Return the differences of an input set's outputs from the oracle's, one per output."""
     name = SETS[number] if job.inputs is None else "the given"
     found = []
@@ -189,7 +189,7 @@ def _is_poison(values: Array) -> bool:
     )
 
 
-def expect(job: Job, known: Oracle, number: int, outputs: Arrays, when: str) -> None:
+def expect(job: CaseJob, known: Oracle, number: int, outputs: Arrays, when: str) -> None:
     """Compare the outputs of an input set with the oracle's.
 
     Raises: RuntimeError: they exceed the tolerance; the text begins with `when`.

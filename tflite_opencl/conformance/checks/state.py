@@ -8,14 +8,14 @@ from dataclasses import replace
 from typing import Any
 
 from tflite_opencl.conformance.checks.behaviour import resize_to, why_not_resized
-from tflite_opencl.conformance.checks.job import Job, expect, invoke_of, open_job
-from tflite_opencl.conformance.results import PASS, Result
+from tflite_opencl.conformance.checks.job import CaseJob, expect, invoke_of, open_job
+from tflite_opencl.conformance.results import PASS, CaseResult
 from tflite_opencl.oracle.oracle import Oracle
 
 _ROWS = 3  # of a resized input
 
 
-def state(job: Job, known: Oracle) -> Result:
+def state(job: CaseJob, known: Oracle) -> CaseResult:
     """Run all input sets repeatedly, with a reset and a resize back and forth in between.
 
     Each of them resets variable tensors. Resource variables persist: they belong to the
@@ -46,10 +46,10 @@ def state(job: Job, known: Oracle) -> Result:
         if count <= place < 2 * count:
             outputs = invoke_of(second, inputs)
             expect(own, known, place - count, outputs, "of a second interpreter, which began later")
-    return Result(PASS, taken=taken)
+    return CaseResult(PASS, taken=taken)
 
 
-def _resize(job: Job, known: Oracle, made: Any) -> None:
+def _resize(job: CaseJob, known: Oracle, made: Any) -> None:
     """Resize an input that TFLite allows to resize, and restore it."""
     for place, tensor in enumerate(job.graph.inputs):
         shape = [*tensor.shape]

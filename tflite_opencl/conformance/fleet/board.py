@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from tflite_opencl.cluster.work import Work
-from tflite_opencl.conformance.results import Result
+from tflite_opencl.conformance.results import CaseResult
 from tflite_opencl.conformance.runner import CannotRun, Item, Workers
 
 
@@ -25,16 +25,16 @@ class Cases:
 
 
 @dataclass(frozen=True, slots=True)
-class Ran:
+class CaseResults:
     """The results of a chunk."""
 
-    results: Sequence[Result]
+    results: Sequence[CaseResult]
     device: str
     runtime: str
     why_not: str = ""  # why the board cannot run anything
 
 
-class Board(Work):
+class ConformanceWork(Work):
     """Runs chunks of cases."""
 
     def __init__(self, settings: Mapping[str, Any], jobs: int, *about: Any) -> None:
@@ -42,8 +42,8 @@ class Board(Work):
         super().__init__(*about)
         self._settings, self._jobs = settings, jobs
 
-    def run(self, chunk: Cases) -> Ran:
-        found: list[Result] = []
+    def run(self, chunk: Cases) -> CaseResults:
+        found: list[CaseResult] = []
         device = runtime = ""
 
         def ready(its_device: str, its_runtime: str) -> None:
@@ -56,8 +56,8 @@ class Board(Work):
             try:
                 workers.run(items, self._jobs, found.append)
             except CannotRun as error:
-                return Ran(found, device, runtime, str(error))
-        return Ran(found, device, runtime)
+                return CaseResults(found, device, runtime, str(error))
+        return CaseResults(found, device, runtime)
 
     def _item(self, item: Item, models: Mapping[str, bytes], folder: Path) -> Item:
         if item.name not in models:

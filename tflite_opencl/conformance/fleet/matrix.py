@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from tflite_opencl.cli.messages import stamped
 from tflite_opencl.conformance import reports
-from tflite_opencl.conformance.results import Report, Row
+from tflite_opencl.conformance.results import ConformanceReport, ReportRow
 from tflite_opencl.console.tables import columns, csv_text, render
 
 _SHOWN = 20  # differing cases listed on a terminal
@@ -21,7 +21,7 @@ class Fleet:
     """The same cases on several boards."""
 
     cases: Sequence[str]  # names, in order
-    boards: Mapping[str, Report]  # an interrupted board has fewer rows
+    boards: Mapping[str, ConformanceReport]  # an interrupted board has fewer rows
     why_not: Mapping[str, str]  # boards that could not run all cases, and why
 
     def statuses(self) -> Iterator[tuple[str, list[str]]]:
@@ -35,7 +35,7 @@ class Fleet:
         return [(name, each) for name, each in self.statuses() if len({*each} - {_NONE}) > 1]
 
     @property
-    def unexpected(self) -> Sequence[Row]:
+    def unexpected(self) -> Sequence[ReportRow]:
         """The rows of all boards that make the run fail."""
         return [row for report in self.boards.values() for row in report.unexpected]
 

@@ -13,13 +13,19 @@ from pathlib import Path
 from typing import Any
 
 from tflite_opencl.cluster.client import Cluster
-from tflite_opencl.cluster.line import Left
+from tflite_opencl.cluster.line import SkippedChunk
 from tflite_opencl.cluster.work import Answer
 from tflite_opencl.conformance import results
-from tflite_opencl.conformance.fleet.board import Board, Cases, Ran
+from tflite_opencl.conformance.fleet.board import CaseResults, Cases, ConformanceWork
 from tflite_opencl.conformance.fleet.matrix import Fleet, csv_of
 from tflite_opencl.conformance.progress import Tally, told
-from tflite_opencl.conformance.results import SKIP, Expectations, Report, Result, Row
+from tflite_opencl.conformance.results import (
+    SKIP,
+    CaseResult,
+    ConformanceReport,
+    Expectations,
+    ReportRow,
+)
 from tflite_opencl.conformance.selection import item_of
 from tflite_opencl.conformance.subject import OPENCL
 from tflite_opencl.console import bars
@@ -33,7 +39,7 @@ _CHUNK = 120  # cases: run in one child process, as on a single machine
 class _Board:
     """The state of a board's run."""
 
-    rows: dict[str, Row] = field(default_factory=dict)
+    rows: dict[str, ReportRow] = field(default_factory=dict)
     device: str = ""
     runtime: str = ""
     seconds: float = 0.0
@@ -59,7 +65,7 @@ def run_fleet(
         cluster = stack.enter_context(Cluster(options.scheduler, options.delegate == OPENCL))
         device = options.device if options.delegate == OPENCL else None
         about = cluster.name, device, options.scheduler.is_local, 0.0
-        cluster.begin(Board(settings, options.jobs, *about))
+        cluster.begin(ConformanceWork(settings, options.jobs, *about))
         boards = {place: _Board() for place in cluster.boards()}
         tally = Tally(len(cases) * len(boards), time.monotonic())
         bars.be_quiet(options.quiet)
@@ -90,7 +96,7 @@ def _before(
     cases: Sequence[Case],
     known: Expectations,
     is_resumed: bool,
-) -> dict[str, Result]:
+) -> dict[str, CaseResult]:
     """Return earlier results. Raises: OneLineError: they are of a different run."""
     # A board that joined late has no folder.
     before = results.resumed(folder, described) if is_resumed and folder.exists() else {}
@@ -98,7 +104,7 @@ def _before(
     before = {name: result for name, result in before.items() if name in names}
     for name in names:
         if known.is_skipped(name):
-            before.setdefault(name, Result(SKIP, "listed in --skips", name=name))
+            before.setdefault(name, CaseResult(SKIP, "listed in --skips", name=name))
     return before
 
 
@@ -113,14 +119,14 @@ def _adder(
     board: _Board,
     by_name: Mapping[str, Case],
     known: Expectations,
-    write: Callable[[Row], None],
+    write: Callable[[ReportRow], None],
     tally: Tally,
-) -> Callable[[Result, bool], None]:
+) -> Callable[[CaseResult, bool], None]:
     """Return a function that stores and writes a result of this board."""
 
-    def add(result: Result, is_known: bool = False) -> None:
+    def add(result: CaseResult, is_known: bool = False) -> None:
         status = known.status(result)
-        row = Row(by_name[result.name], result, status, known.is_expected(status))
+        row = ReportRow(by_name[result.name], result, status, known.is_expected(status))
         board.rows[result.name] = row
         write(row)
         tally.add(status, result.name, is_known)
@@ -128,11 +134,13 @@ def _adder(
     return add
 
 
-def _take(board: _Board, came: Answer | Left, add: Callable[[Result, bool], None]) -> None:
-    if isinstance(came, Left):
+def _take(
+    board: _Board, came: Answer | SkippedChunk, add: Callable[[CaseResult, bool], None]
+) -> None:
+    if isinstance(came, SkippedChunk):
         board.why_not = came.why
         return
-    ran: Ran = came.result
+    ran: CaseResults = came.result
     for result in ran.results:
         add(result, False)
     board.device, board.runtime = ran.device or board.device, ran.runtime or board.runtime
@@ -148,6 +156,6 @@ def _fleet(
     for name, board in boards.items():
         rows = [board.rows[each] for each in names if each in board.rows]
         about = options.delegate, board.device, board.runtime, board.seconds
-        found[name] = Report(rows, *about)
+        found[name] = ConformanceReport(rows, *about)
     why_not = {name: board.why_not for name, board in boards.items() if board.why_not}
     return Fleet(names, found, why_not)

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from delegate.inspect import Graph, Node, Quantization, Tensor
-from tflite_opencl.rewrites.changes import Left, new_tensor, quanta
+from tflite_opencl.rewrites.changes import NoMatch, new_tensor, quanta
 
 Weights = NDArray[Any]
 _OPTIONS = (  # of both kinds of convolution
@@ -25,7 +25,7 @@ MOST_WEIGHTS = 1 << 27  # elements of dense weights; larger files would suit few
 
 
 @dataclass(frozen=True, slots=True)
-class Axis:
+class SpatialAxis:
     """The window's movement along height or width; sizes are in pixels."""
 
     size: int  # of the input
@@ -42,7 +42,7 @@ class Axis:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Convolution:
+class Conv2D:
     """A CONV_2D or a DEPTHWISE_CONV_2D."""
 
     node: Node
@@ -78,7 +78,7 @@ class Convolution:
         is_int8 = self.weights.dtype == "int8" or self.weights.quantization is None
         return 0 if is_int8 else quanta(self.weights)[1]
 
-    def axes(self) -> tuple[Axis, Axis]:
+    def axes(self) -> tuple[SpatialAxis, SpatialAxis]:
         """Return the window's movement along height and width.
 
         Raises:
@@ -86,25 +86,25 @@ class Convolution:
         Source: tflite/kernels/padding.h ComputePaddingHeightWidth
         """
         if not all(map(is_picture, (self.source, self.weights, self.result))):
-            raise Left("tensors that are no pictures of a known size")
+            raise NoMatch("tensors that are no pictures of a known size")
         options = self.node.options
         found = []
         for dimension, letter in ((1, "h"), (2, "w")):
             stride = options.get(f"stride_{letter}", 1)
             dilation = options.get(f"dilation_{letter}_factor", 1)
             if min(stride, dilation) < 1:
-                raise Left(f"stride {stride}, dilation {dilation}")
+                raise NoMatch(f"stride {stride}, dilation {dilation}")
             size, out = self.source.shape[dimension], self.result.shape[dimension]
-            axis = Axis(size, out, self.weights.shape[dimension], stride, dilation, 0)
+            axis = SpatialAxis(size, out, self.weights.shape[dimension], stride, dilation, 0)
             if options.get("padding") == "SAME":
                 expected = -(-size // stride)
                 before = max(0, (expected - 1) * stride + axis.extent - size) // 2
             elif options.get("padding") == "VALID":
                 expected, before = (size + stride - axis.extent) // stride, 0
             else:
-                raise Left(f"padding {options.get('padding')}")
+                raise NoMatch(f"padding {options.get('padding')}")
             if out != expected:
-                raise Left(f"an output of {out} pixels where the window gives {expected}")
+                raise NoMatch(f"an output of {out} pixels where the window gives {expected}")
             found.append(replace(axis, before=before))
         return found[0], found[1]
 
@@ -176,31 +176,33 @@ class Convolution:
         """
         source, weights, bias, result = self.source, self.weights, self.bias, self.result
         if weights.data is None or (bias is not None and bias.data is None):
-            raise Left("weights or a bias that are computed")
+            raise NoMatch("weights or a bias that are computed")
         if any(tensor in graph.changeable for tensor in self.node.inputs):
-            raise Left("weights or a bias that a caller may set")
+            raise NoMatch("weights or a bias that a caller may set")
         if weights.is_sparse or (bias is not None and bias.is_sparse):
-            raise Left("sparse weights or a sparse bias")
+            raise NoMatch("sparse weights or a sparse bias")
         if source.dtype == "float32":
             hybrid = "hybrid: float32 activations" if weights.dtype != "float32" else "float32"
-            raise Left(f"{hybrid}; only quantised activations are treated")
+            raise NoMatch(f"{hybrid}; only quantised activations are treated")
         kinds = (source.dtype, weights.dtype, result.dtype)
         if kinds not in (("uint8",) * 3, ("int8",) * 3, ("int16", "int8", "int16")):
-            raise Left(f"{source.dtype} activations and {weights.dtype} weights to {result.dtype}")
+            raise NoMatch(
+                f"{source.dtype} activations and {weights.dtype} weights to {result.dtype}"
+            )
         if bias is not None and bias.dtype not in ("int32", "int64"):
-            raise Left(f"a bias of {bias.dtype}")
+            raise NoMatch(f"a bias of {bias.dtype}")
         self._require_shapes(graph)
         for tensor in (source, result):
             require_one_scale(tensor)
         if not has_scales(weights, 1, self.out_c):
             count = len(weights.quantization.scale) if weights.quantization else 0
-            raise Left(f"{count} scales and their zero points for {self.out_c} channels")
+            raise NoMatch(f"{count} scales and their zero points for {self.out_c} channels")
 
     def _require_shapes(self, graph: Graph) -> None:
         weights = self.weights
         for tensor in (self.source, weights, self.result):
             if not is_picture(tensor):
-                raise Left(
+                raise NoMatch(
                     f"{tensor.name!r} has the shape {list(tensor.shape)}, which is not known"
                 )
         for tensor in (self.source, self.result):
@@ -211,13 +213,13 @@ class Convolution:
         else:
             fits = weights.shape[0] == out_c and in_c % weights.shape[3] == 0
         if not fits:
-            raise Left(f"{in_c} channels in, {out_c} out and weights {list(weights.shape)}")
+            raise NoMatch(f"{in_c} channels in, {out_c} out and weights {list(weights.shape)}")
         if not self.is_depthwise and out_c % (in_c // weights.shape[3]):
-            raise Left(f"{in_c // weights.shape[3]} groups do not divide {out_c} channels")
+            raise NoMatch(f"{in_c // weights.shape[3]} groups do not divide {out_c} channels")
         if out_c * in_c * weights.shape[1] * weights.shape[2] > MOST_WEIGHTS:
-            raise Left(f"dense weights would have more than {MOST_WEIGHTS} elements")
+            raise NoMatch(f"dense weights would have more than {MOST_WEIGHTS} elements")
         if self.bias is not None and self.bias.shape != (out_c,):
-            raise Left(f"a bias of the shape {list(self.bias.shape)} for {out_c} channels")
+            raise NoMatch(f"a bias of the shape {list(self.bias.shape)} for {out_c} channels")
         self.axes()
 
     def require_no_use_of_zeros(self) -> None:
@@ -230,12 +232,12 @@ class Convolution:
         if source.dtype in ("uint8", "int8", "int16"):
             return
         if source.dtype != "float32" or weights.dtype != "float32":
-            raise Left(f"{source.dtype} activations and {weights.dtype} weights")
+            raise NoMatch(f"{source.dtype} activations and {weights.dtype} weights")
         if weights.data is None or not np.isfinite(weights.data).all():
-            raise Left("float32 weights that are not known to be finite")
+            raise NoMatch("float32 weights that are not known to be finite")
 
 
-def convolution_of(node: Node) -> Convolution | None:
+def convolution_of(node: Node) -> Conv2D | None:
     """Return a convolution with the tensors that TFLite requires; None: not a convolution."""
     if node.op not in ("CONV_2D", "DEPTHWISE_CONV_2D") or node.is_custom:
         return None
@@ -244,7 +246,7 @@ def convolution_of(node: Node) -> Convolution | None:
     source, weights, bias = (*node.inputs, None)[:3]
     if source is None or weights is None:
         return None
-    return Convolution(node, source, weights, bias, node.outputs[0])
+    return Conv2D(node, source, weights, bias, node.outputs[0])
 
 
 def has_scales(tensor: Tensor, *counts: int) -> bool:
@@ -262,7 +264,7 @@ def has_scales(tensor: Tensor, *counts: int) -> bool:
 def require_one_scale(tensor: Tensor) -> None:
     """Require that a tensor has a single scale and zero point."""
     if not has_scales(tensor, 1):
-        raise Left(f"{tensor.name!r} has not one scale and zero point of its type")
+        raise NoMatch(f"{tensor.name!r} has not one scale and zero point of its type")
 
 
 def is_picture(tensor: Tensor) -> bool:
@@ -278,4 +280,4 @@ def require_fixed_picture(graph: Graph, tensor: Tensor, what: str) -> None:
     # Without a signature of its own, a tensor's shape follows from the graph's inputs.
     by = [tensor] if tensor.shape_signature else graph.inputs
     if any(min(each.shape_signature[1:], default=1) <= 0 for each in by):
-        raise Left(f"{what} has a height, a width or channels that may change")
+        raise NoMatch(f"{what} has a height, a width or channels that may change")

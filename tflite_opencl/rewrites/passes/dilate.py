@@ -21,7 +21,7 @@ from delegate.graph.def_use import DefUse
 from delegate.inspect import Graph, Node
 from tflite_opencl.rewrites.changes import (
     Change,
-    Left,
+    NoMatch,
     Notes,
     changed,
     is_op,
@@ -29,7 +29,7 @@ from tflite_opencl.rewrites.changes import (
     same_quanta,
 )
 from tflite_opencl.rewrites.passes.convolutions import (
-    Convolution,
+    Conv2D,
     convolution_of,
     is_picture,
     require_fixed_picture,
@@ -53,7 +53,7 @@ def rewrite(graph: Graph, notes: Notes | None = None) -> Graph:
         blocks, paddings = _sizes(graph, to_batch)
         others, crops = _sizes(graph, to_space)
         if blocks != others:
-            raise Left("the two moves of pixels have other block sizes")
+            raise NoMatch("the two moves of pixels have other block sizes")
         dilated = _dilated(conv, to_batch, to_space, blocks, paddings, crops)
         steps = {to_batch: (), conv.node: (), to_space: (dilated,)}
         return Change(f"dilation {blocks}", steps, of=conv.node)
@@ -61,19 +61,19 @@ def rewrite(graph: Graph, notes: Notes | None = None) -> Graph:
     return changed(graph, notes, change)
 
 
-def _behind(links: DefUse, to_batch: Node) -> tuple[Convolution, Node]:
+def _behind(links: DefUse, to_batch: Node) -> tuple[Conv2D, Node]:
     """Return the convolution and the BATCH_TO_SPACE_ND after a SPACE_TO_BATCH_ND."""
     node = links.sole_consumer(to_batch.outputs[0])
     if node is None:
-        raise Left("its result is an output, or not read by one node alone")
+        raise NoMatch("its result is an output, or not read by one node alone")
     conv = convolution_of(node)
     if conv is None or conv.source is not to_batch.outputs[0]:
-        raise Left(f"{node.op} reads it, and no convolution")
+        raise NoMatch(f"{node.op} reads it, and no convolution")
     to_space = links.sole_consumer(conv.result)
     if to_space is None:
-        raise Left("the convolution's result is an output, or not read by one node alone")
+        raise NoMatch("the convolution's result is an output, or not read by one node alone")
     if not is_op(to_space, "BATCH_TO_SPACE_ND", 3):
-        raise Left(f"{to_space.op} reads the convolution, and no BATCH_TO_SPACE_ND")
+        raise NoMatch(f"{to_space.op} reads the convolution, and no BATCH_TO_SPACE_ND")
     return conv, to_space
 
 
@@ -84,21 +84,21 @@ def _sizes(graph: Graph, move: Node) -> Sizes:
     numbers = [known_values(graph, each) for each in given]
     known = [each for each in numbers if each is not None]
     if len(known) < len(given):
-        raise Left(f"{move.op} has sizes that are computed or that a caller may set")
+        raise NoMatch(f"{move.op} has sizes that are computed or that a caller may set")
     if source is None or not (is_picture(source) and is_picture(result)):
-        raise Left(f"{move.op} has no picture of a known size")
+        raise NoMatch(f"{move.op} has no picture of a known size")
     for tensor in (source, result):
         require_fixed_picture(graph, tensor, move.op)
     if not same_quanta(source, result):
-        raise Left(f"{move.op} changes the type or the scale")
+        raise NoMatch(f"{move.op} changes the type or the scale")
     kinds = [(each.dtype, each.shape) for each in given if each is not None]
     if kinds != [("int32", (2,)), ("int32", (2, 2))]:
-        raise Left("sizes that are not of a height and a width, or not int32")
+        raise NoMatch("sizes that are not of a height and a width, or not int32")
     return known[0].tolist(), known[1].tolist()
 
 
 def _dilated(
-    conv: Convolution,
+    conv: Conv2D,
     to_batch: Node,
     to_space: Node,
     blocks: list[int],
@@ -108,7 +108,7 @@ def _dilated(
     """Return the dilated convolution; raise Left if neither SAME nor VALID matches its padding."""
     inner = conv.axes()
     if any(axis.stride != 1 for axis in inner):
-        raise Left("the convolution has strides")
+        raise NoMatch("the convolution has strides")
     # The offset of the first window above and left of the picture.
     begins = [
         padding[0] - crop[0] + axis.before * block
@@ -130,6 +130,6 @@ def _dilated(
         try:
             if dilated is not None and [axis.before for axis in dilated.axes()] == begins:
                 return node
-        except Left:
+        except NoMatch:
             continue
-    raise Left(f"paddings {paddings} and crops {crops} are neither SAME's nor VALID's")
+    raise NoMatch(f"paddings {paddings} and crops {crops} are neither SAME's nor VALID's")

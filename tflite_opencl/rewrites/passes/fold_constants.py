@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from delegate.graph.fold import fold
 from delegate.inspect import Graph, Node, Tensor
 from delegate.ops._numbers.fixed_point import clamped
-from tflite_opencl.rewrites.changes import Change, Left, Notes, changed, new_tensor, quanta
+from tflite_opencl.rewrites.changes import Change, NoMatch, Notes, changed, new_tensor, quanta
 
 _QUANTISED = ("int8", "uint8", "int16")
 
@@ -79,12 +79,12 @@ def _require_use(
 ) -> None:
     """Require that a node with known values may be removed."""
     if node.outputs[0] in graph.outputs:
-        raise Left("its output is the graph's")
+        raise NoMatch("its output is the graph's")
     if node.op == "SHAPE":
         if not is_fixed:
-            raise Left("an input of the graph has a size that may change")
+            raise NoMatch("an input of the graph has a size that may change")
     elif any(t is not None and t.data is None and t not in known for t in node.inputs):
-        raise Left("it follows from a node that is left")
+        raise NoMatch("it follows from a node that is left")
     source = node.inputs[0]
     if node.op == "DEQUANTIZE" and source is not None and source.dtype != "float16":
-        raise Left(f"weights of {source.dtype} would take four times the bytes")
+        raise NoMatch(f"weights of {source.dtype} would take four times the bytes")

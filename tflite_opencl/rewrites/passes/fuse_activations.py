@@ -21,7 +21,7 @@ import numpy as np
 
 from delegate.graph.def_use import DefUse
 from delegate.inspect import Graph, Node, Tensor
-from tflite_opencl.rewrites.changes import Change, Left, Notes, changed_one_by_one, is_op
+from tflite_opencl.rewrites.changes import Change, NoMatch, Notes, changed_one_by_one, is_op
 from tflite_opencl.rewrites.passes.convolutions import has_scales
 from tflite_opencl.rewrites.passes.layers import CLAMPS, clamp_codes
 
@@ -57,14 +57,14 @@ def _joined(graph: Graph, links: DefUse, node: Node) -> Change | None:
         return None
     result = node.outputs[0]
     if (source.dtype, source.quantization) != (result.dtype, result.quantization):
-        raise Left("it changes the scale or the zero point")
+        raise NoMatch("it changes the scale or the zero point")
     if _changes_nothing(result, node.op) and result not in graph.outputs:
         return Change("goes: the range of its input implies it", {node: []}, {result: source})
     if links.sole_consumer(source) is not node:
-        raise Left("its input is read elsewhere, too")
+        raise NoMatch("its input is read elsewhere, too")
     maker = links.producer(source)
     if maker is None:
-        raise Left("no node makes its input")
+        raise NoMatch("no node makes its input")
     options = {**maker.options, _FIELD: _clamp_with(maker, node.op)}
     one = replace(maker, outputs=node.outputs, options=options)
     return Change(f"joins {maker.op}", {maker: [one], node: []})
@@ -74,18 +74,18 @@ def _clamp_with(maker: Node, clamp: str) -> str:
     """Return the fused clamp of a node and the clamp after it."""
     result = maker.outputs[0]
     if maker.op not in _FUSING or maker.is_custom:
-        raise Left(f"{maker.op} has no clamp of its own")
+        raise NoMatch(f"{maker.op} has no clamp of its own")
     if result.dtype not in (*_QUANTISED, "float32"):
-        raise Left(f"{maker.op} clamps no {result.dtype}")
+        raise NoMatch(f"{maker.op} clamps no {result.dtype}")
     types = {tensor.dtype for tensor in maker.inputs[:2] if tensor is not None}
     if result.dtype == "float32" and types != {"float32"}:
-        raise Left("hybrid weights")
+        raise NoMatch("hybrid weights")
     own = maker.options.get(_FIELD, "NONE")
     if own in ("NONE", clamp):
         return clamp
     if {own, clamp} == {"RELU", "RELU6"}:
         return "RELU6"
-    raise Left(f"{maker.op} clamps by {own} already")
+    raise NoMatch(f"{maker.op} clamps by {own} already")
 
 
 def _changes_nothing(result: Tensor, clamp: str) -> bool:

@@ -23,7 +23,7 @@ from delegate.graph.def_use import DefUse
 from delegate.inspect import Graph, Node, Tensor
 from tflite_opencl.rewrites.changes import (
     Change,
-    Left,
+    NoMatch,
     Notes,
     changed,
     is_op,
@@ -31,7 +31,7 @@ from tflite_opencl.rewrites.changes import (
     same_quanta,
 )
 from tflite_opencl.rewrites.passes.convolutions import (
-    Convolution,
+    Conv2D,
     convolution_of,
     is_picture,
     require_fixed_picture,
@@ -51,9 +51,11 @@ def rewrite(graph: Graph, notes: Notes | None = None) -> Graph:
             return None
         others = [node for node in links.consumers(pad.outputs[0]) if reading[node] is None]
         if pad.outputs[0] in graph.outputs:
-            raise Left("the padded tensor is an output of the graph")
+            raise NoMatch("the padded tensor is an output of the graph")
         if others:
-            raise Left(f"{len(others)} other nodes read the padded tensor, such as {others[0].op}")
+            raise NoMatch(
+                f"{len(others)} other nodes read the padded tensor, such as {others[0].op}"
+            )
         source, before = _padding(graph, pad)
         steps = {conv.node: [_fused(conv, source, before)] for conv in convs}
         return Change(f"SAME padding of {len(convs)} convolutions", {pad: [], **steps})
@@ -61,7 +63,7 @@ def rewrite(graph: Graph, notes: Notes | None = None) -> Graph:
     return changed(graph, notes, change)
 
 
-def _padded_by(pad: Node, node: Node) -> Convolution | None:
+def _padded_by(pad: Node, node: Node) -> Conv2D | None:
     """Return a VALID convolution of a PAD's output; None: the node is not one."""
     conv = convolution_of(node)
     if conv is None or conv.source is not pad.outputs[0] or node.options.get("padding") != "VALID":
@@ -74,21 +76,21 @@ def _padding(graph: Graph, pad: Node) -> tuple[Tensor, list[list[int]]]:
     source, amounts, result = pad.inputs[0], pad.inputs[1], pad.outputs[0]
     values = known_values(graph, amounts)
     if source is None or amounts is None or values is None:
-        raise Left("amounts that are computed or that a caller may set")
+        raise NoMatch("amounts that are computed or that a caller may set")
     if not same_quanta(source, result):
-        raise Left("the PAD changes the type or the scale")
+        raise NoMatch("the PAD changes the type or the scale")
     for tensor in (source, result):
         if not is_picture(tensor):
             shape = list(tensor.shape)
-            raise Left(f"{tensor.name!r} has the shape {shape}, which is no known picture")
+            raise NoMatch(f"{tensor.name!r} has the shape {shape}, which is no known picture")
         require_fixed_picture(graph, tensor, f"{tensor.name!r}")
     if amounts.shape != (4, 2) or amounts.dtype not in ("int32", "int64"):
-        raise Left(f"amounts of {amounts.dtype} and of the shape {list(amounts.shape)}")
+        raise NoMatch(f"amounts of {amounts.dtype} and of the shape {list(amounts.shape)}")
     rows: list[list[int]] = values.tolist()
     if rows[0] != [0, 0] or rows[3] != [0, 0]:
-        raise Left(f"it adds pictures or channels: {rows}")
+        raise NoMatch(f"it adds pictures or channels: {rows}")
     if pad.op == "PADV2" and not _adds_zeros(source, pad.inputs[2]):
-        raise Left("it adds another value than 0")
+        raise NoMatch("it adds another value than 0")
     return source, rows[1:3]
 
 
@@ -99,17 +101,17 @@ def _adds_zeros(source: Tensor, value: Tensor | None) -> bool:
     return bool((np.asarray(value.data) == zero).all())
 
 
-def _fused(conv: Convolution, source: Tensor, rows: list[list[int]]) -> Node:
+def _fused(conv: Conv2D, source: Tensor, rows: list[list[int]]) -> Node:
     """Return the convolution with padding; raise Left if SAME would pad differently."""
     conv.require_no_use_of_zeros()
     options = {**conv.node.options, "padding": "SAME"}
     fused = replace(conv.node, inputs=(source, *conv.node.inputs[1:]), options=options)
     try:
         height, width = replace(conv, node=fused, source=source).axes()
-    except Left:
-        raise Left(f"SAME gives another size than the amounts {rows} do") from None
+    except NoMatch:
+        raise NoMatch(f"SAME gives another size than the amounts {rows} do") from None
     if [height.before, width.before] != [rows[0][0], rows[1][0]]:
-        raise Left(
+        raise NoMatch(
             f"SAME adds {height.before} pixels above and {width.before} on the left, "
             f"the PAD {rows[0][0]} and {rows[1][0]}"
         )

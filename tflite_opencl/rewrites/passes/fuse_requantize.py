@@ -29,7 +29,7 @@ from delegate.inspect import Graph, Node, Tensor
 from delegate.ops._numbers.fixed_point import clamped, quantize_multiplier
 from tflite_opencl.rewrites.changes import (
     Change,
-    Left,
+    NoMatch,
     Notes,
     changed_one_by_one,
     is_op,
@@ -71,17 +71,17 @@ def _change(graph: Graph, links: DefUse, node: Node) -> Change | None:
         return _from_further(links, before, node, source)
     conv = convolution_of(before)
     if conv is None:
-        raise Left(f"{before.op} rounds to other quanta before it")
+        raise NoMatch(f"{before.op} rounds to other quanta before it")
     if links.sole_consumer(source) is None:
-        raise Left(f"the result of {before.op} is an output, or read by others, too")
+        raise NoMatch(f"the result of {before.op} is an output, or read by others, too")
     try:
         conv.require_treatable(graph)
-    except Left as reason:
-        raise Left(f"{before.op} before it: {reason}") from None
+    except NoMatch as reason:
+        raise NoMatch(f"{before.op} before it: {reason}") from None
     if source.dtype != result.dtype or quanta(source)[0] != quanta(result)[0]:
-        raise Left(f"{before.op} rounds to other quanta before it")
+        raise NoMatch(f"{before.op} rounds to other quanta before it")
     if not never_clamped_between(graph, conv, result):
-        raise Left(f"{before.op} clamps to another range before it")
+        raise NoMatch(f"{before.op} clamps to another range before it")
     moved = replace(before, outputs=(result,))
     return Change(f"{before.op} has its zero point", {before: [moved], node: []})
 
@@ -94,7 +94,7 @@ def _without(graph: Graph, node: Node, source: Tensor) -> Change:
     """Remove a QUANTIZE without effect."""
     result = node.outputs[0]
     if result in graph.outputs and source in graph.outputs:
-        raise Left("it changes nothing, but its input and its output are outputs of the graph")
+        raise NoMatch("it changes nothing, but its input and its output are outputs of the graph")
     gone, stays = (source, result) if result in graph.outputs else (result, source)
     return Change("it changes nothing", {node: []}, {gone: stays})
 
@@ -103,9 +103,9 @@ def _from_further(links: DefUse, before: Node, node: Node, source: Tensor) -> Ch
     """Make a QUANTIZE read the input of the QUANTIZE before."""
     first, result = before.inputs[0], node.outputs[0]
     if first is None or not _is_quantised(first):
-        raise Left("QUANTIZE from floats before it: the greatest floats may differ")
+        raise NoMatch("QUANTIZE from floats before it: the greatest floats may differ")
     if (first.dtype, result.dtype) not in _PAIRS:
-        raise Left(f"TFLite has no QUANTIZE from {first.dtype} to {result.dtype}")
+        raise NoMatch(f"TFLite has no QUANTIZE from {first.dtype} to {result.dtype}")
     limits = np.iinfo(first.dtype)
     codes = np.arange(int(limits.min), int(limits.max) + 1, dtype=np.int64)
     for multiply in ROUNDINGS:
@@ -114,7 +114,7 @@ def _from_further(links: DefUse, before: Node, node: Node, source: Tensor) -> Ch
         directly = _requantized(codes, first, result, multiply)
         if (different := int((twice != directly).sum())) > 0:
             share = f"{different} of {len(codes)} codes"
-            raise Left(f"QUANTIZE rounds before it, and {share} would differ")
+            raise NoMatch(f"QUANTIZE rounds before it, and {share} would differ")
     gone = {before: ()} if links.sole_consumer(source) is node else {}
     reading = replace(node, version=max(before.version, node.version), inputs=(first,))
     return Change("from the input of the QUANTIZE before it", {**gone, node: (reading,)})
@@ -130,5 +130,5 @@ def _requantized(
     (in_scale, in_zero), (out_scale, out_zero) = quanta(source), quanta(result)
     multiplier, shift = quantize_multiplier(in_scale / out_scale)
     if abs(shift) > 14:
-        raise Left("QUANTIZE before it: a scale beyond what is known here")
+        raise NoMatch("QUANTIZE before it: a scale beyond what is known here")
     return clamped(multiply(codes - in_zero, multiplier, shift) + out_zero, result.dtype)

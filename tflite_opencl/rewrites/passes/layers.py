@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from delegate.inspect import Graph, Tensor
-from tflite_opencl.rewrites.changes import Left, quanta
-from tflite_opencl.rewrites.passes.convolutions import Convolution, convolution_of
+from tflite_opencl.rewrites.changes import NoMatch, quanta
+from tflite_opencl.rewrites.passes.convolutions import Conv2D, convolution_of
 
 Reals = NDArray[np.float64]
 Range = tuple[Reals, Reals]  # minimum and maximum real value of each channel: (c,), (c,)
@@ -28,7 +28,7 @@ _MULTIPLIER_SLACK = 2.0**-10  # quanta; far more than the error of a 31-bit mult
 class Layer:
     """A convolution's weights and bias as real numbers."""
 
-    conv: Convolution
+    conv: Conv2D
     weights: Reals  # (o, taps, i): of each output channel, for the input channels that it reads
     bias: Reals  # (o,)
     reads: NDArray[np.int64]  # (o, i): the indices of these input channels
@@ -38,7 +38,7 @@ class Layer:
         return np.asarray(values[self.reads][:, None, :])
 
 
-def layer_of(conv: Convolution) -> Layer:
+def layer_of(conv: Conv2D) -> Layer:
     """Return a convolution that can be rewritten."""
     codes, reads = conv.weights_and_reads()
     values = codes.reshape(conv.out_c, -1, reads.shape[1]).astype(np.float64) - conv.weight_zero
@@ -60,7 +60,7 @@ def channel_ranges(graph: Graph) -> dict[Tensor, Range]:
         if conv is not None:
             try:
                 conv.require_treatable(graph)
-            except Left:
+            except NoMatch:
                 continue
             found[conv.result] = _stored(conv, sums_of(layer_of(conv), input_range(conv, found)))
         elif node.op == "PAD" and node.inputs[0] in found and not node.is_custom:
@@ -70,7 +70,7 @@ def channel_ranges(graph: Graph) -> dict[Tensor, Range]:
     return found
 
 
-def input_range(conv: Convolution, ranges: Mapping[Tensor, Range]) -> Range:
+def input_range(conv: Conv2D, ranges: Mapping[Tensor, Range]) -> Range:
     """Return the range of each channel of a convolution's input, as far as proven."""
     if conv.source in ranges:
         return ranges[conv.source]
@@ -78,7 +78,7 @@ def input_range(conv: Convolution, ranges: Mapping[Tensor, Range]) -> Range:
     return np.full(conv.in_c, low), np.full(conv.in_c, high)
 
 
-def stored_range(conv: Convolution) -> tuple[float, float]:
+def stored_range(conv: Conv2D) -> tuple[float, float]:
     """Return the range of a convolution's output after its activation, in real numbers."""
     options = conv.node.options
     return _code_range(conv.result, str(options.get("fused_activation_function", "NONE")))
@@ -96,7 +96,7 @@ def sums_of(layer: Layer, inputs: Range) -> Range:
     return least, most
 
 
-def never_clamped_between(graph: Graph, conv: Convolution, result: Tensor) -> bool:
+def never_clamped_between(graph: Graph, conv: Conv2D, result: Tensor) -> bool:
     """Whether a convolution to `result` stores the same values, at another zero point.
 
     `result` has the type and scale of the convolution's output. False if the output
@@ -113,7 +113,7 @@ def never_clamped_between(graph: Graph, conv: Convolution, result: Tensor) -> bo
     return fits_below and fits_above
 
 
-def _stored(conv: Convolution, sums: Range) -> Range:
+def _stored(conv: Conv2D, sums: Range) -> Range:
     """Return the range of a convolution's output: sums rounded to quanta and clamped."""
     scale = quanta(conv.result)[0]
     low, high = stored_range(conv)
@@ -123,7 +123,7 @@ def _stored(conv: Convolution, sums: Range) -> Range:
     return np.clip(least, low, high), np.clip(most, low, high)
 
 
-def _slack(conv: Convolution) -> Reals:
+def _slack(conv: Conv2D) -> Reals:
     """Return each channel's maximum error in quanta before its last rounding: (1 or c,).
 
     The reference kernels may round twice: first to integers, then by a right shift.

@@ -40,14 +40,14 @@ from delegate.graph.def_use import DefUse
 from delegate.inspect import Graph, Node, Quantization, Tensor
 from tflite_opencl.rewrites.changes import (
     Change,
-    Left,
+    NoMatch,
     Notes,
     changed,
     found_at,
     new_tensor,
     quanta,
 )
-from tflite_opencl.rewrites.passes.convolutions import Convolution, convolution_of
+from tflite_opencl.rewrites.passes.convolutions import Conv2D, convolution_of
 from tflite_opencl.rewrites.passes.layers import (
     Layer,
     Range,
@@ -157,19 +157,19 @@ def rewrite(graph: Graph, notes: Notes | None = None, equalise: bool = True) -> 
     return changed(graph, notes, change, scaled)
 
 
-def _of_several_scales(graph: Graph, node: Node) -> Convolution | None:
+def _of_several_scales(graph: Graph, node: Node) -> Conv2D | None:
     """Return a convolution with several scales, or None; Left: it has to stay."""
     weights = node.inputs[1] if len(node.inputs) > 1 else None
     if weights is None or len(weights.quantization.scale if weights.quantization else ()) < 2:
         return None
     conv = convolution_of(node)
     if conv is None:
-        raise Left("only CONV_2D and DEPTHWISE_CONV_2D are treated")
+        raise NoMatch("only CONV_2D and DEPTHWISE_CONV_2D are treated")
     conv.require_treatable(graph)
     return conv
 
 
-def _start(conv: Convolution, ranges: Mapping[Tensor, Range]) -> _Scaled:
+def _start(conv: Conv2D, ranges: Mapping[Tensor, Range]) -> _Scaled:
     """Return a layer with all factors 1."""
     low, high = input_range(conv, ranges)
     least, most = ranges[conv.result]

@@ -10,7 +10,7 @@ or are custom ops. TFLite runs dead nodes, too, so every target saves their time
 from __future__ import annotations
 
 from delegate.inspect import Graph, Node, Tensor
-from tflite_opencl.rewrites.changes import Change, Left, Notes, changed, without_unread
+from tflite_opencl.rewrites.changes import Change, NoMatch, Notes, changed, without_unread
 
 # Ops with side effects. Source: tflite/core/subgraph.cc, OpMightHaveSideEffect
 _SIDE_EFFECTS = frozenset(
@@ -30,7 +30,7 @@ def rewrite(graph: Graph, notes: Notes | None = None) -> Graph:
             return Change("no output depends on it", {node: []})
         wanted.update(tensor for tensor in node.inputs if tensor is not None)
         if is_dead:
-            raise Left(f"no output depends on it, but {reason}")
+            raise NoMatch(f"no output depends on it, but {reason}")
         return None
 
     return without_unread(changed(graph, notes, change, reversed(graph.nodes)))

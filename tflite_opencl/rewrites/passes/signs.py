@@ -15,7 +15,15 @@ import numpy as np
 
 from delegate.graph.edit import node_with
 from delegate.inspect import Graph, Node, Quantization, Tensor
-from tflite_opencl.rewrites.changes import Left, Notes, found_at, new_tensor, note, quanta, rebuilt
+from tflite_opencl.rewrites.changes import (
+    NoMatch,
+    Notes,
+    found_at,
+    new_tensor,
+    note,
+    quanta,
+    rebuilt,
+)
 from tflite_opencl.rewrites.passes.convolutions import require_one_scale
 from tflite_opencl.rewrites.passes.rounding import round_alike, stay_in_32_bits, sums_of
 
@@ -63,9 +71,9 @@ def _weights(graph: Graph, node: Node, target: str) -> tuple[Tensor, ...] | None
     if is_border or not _quantised(node, _OTHER[target]):
         return None
     if node.is_custom or node.op not in VERSIONS:
-        raise Left(f"{node.op} of {target} is not known to compute the same")
+        raise NoMatch(f"{node.op} of {target} is not known to compute the same")
     if not node.inputs or not node.outputs:
-        raise Left("its inputs or outputs are left out")
+        raise NoMatch("its inputs or outputs are left out")
     if node.op in LAYERS:
         _require_layer(node)
     _require_types(graph, node, _OTHER[target])
@@ -76,15 +84,15 @@ def _require_layer(node: Node) -> None:
     """Require that a layer's weights and bias can be converted."""
     weights = node.inputs[1] if len(node.inputs) in (2, 3) else None
     if weights is None or not node.inputs[0] or len(node.outputs) != 1:
-        raise Left("weights are left out")
+        raise NoMatch("weights are left out")
     if weights.quantization is None or not weights.shape:
-        raise Left("weights without a scale")
+        raise NoMatch("weights without a scale")
     out_c = weights.shape[-1 if node.op == "DEPTHWISE_CONV_2D" else 0]
     for bias in node.inputs[2:]:
         if bias is not None and bias.data is None:
-            raise Left("a bias that is computed")
+            raise NoMatch("a bias that is computed")
         if bias is not None and (bias.dtype != "int32" or bias.shape != (out_c,)):
-            raise Left(f"a bias of {bias.dtype} and of the shape {list(bias.shape)}")
+            raise NoMatch(f"a bias of {bias.dtype} and of the shape {list(bias.shape)}")
 
 
 def _require_types(graph: Graph, node: Node, dtype: str) -> None:
@@ -92,40 +100,42 @@ def _require_types(graph: Graph, node: Node, dtype: str) -> None:
     numbers = [t for t in (*node.inputs, *node.outputs) if t is not None and t.dtype[-2:] != "32"]
     kinds = {t.dtype for t in (*node.inputs[:2], *node.outputs) if t is not None}
     if node.op in LAYERS and kinds != {dtype}:
-        raise Left(f"{' and '.join(sorted(kinds))}: hybrid or 16x8")
+        raise NoMatch(f"{' and '.join(sorted(kinds))}: hybrid or 16x8")
     if any(t.dtype not in (dtype, "int64") for t in numbers):
-        raise Left(f"tensors of {', '.join(sorted({t.dtype for t in numbers}))}")
+        raise NoMatch(f"tensors of {', '.join(sorted({t.dtype for t in numbers}))}")
     activations = _quantised(node, dtype)
     if node.op in LAYERS:
         activations.remove(node.inputs[1])  # type: ignore[arg-type]
     for tensor in activations:
         require_one_scale(tensor)
         if tensor.is_sparse or tensor.is_variable or tensor in graph.changeable:
-            raise Left(f"{tensor.name!r} is sparse, variable or set by a caller")
+            raise NoMatch(f"{tensor.name!r} is sparse, variable or set by a caller")
     if len(activations) < sum(t.dtype == dtype for t in numbers) - (node.op in LAYERS):
-        raise Left(f"{dtype} without a scale")
+        raise NoMatch(f"{dtype} without a scale")
     if node.op in _MOVED_UNCHANGED and len({t.quantization for t in activations}) != 1:
-        raise Left(f"the uint8 kernel of {node.op} scales inputs otherwise")
+        raise NoMatch(f"the uint8 kernel of {node.op} scales inputs otherwise")
     if node.op == "AVERAGE_POOL_2D" and not _counts_are_odd(node):
-        raise Left("a window of an even number of pixels: means of both types round ties otherwise")
+        raise NoMatch(
+            "a window of an even number of pixels: means of both types round ties otherwise"
+        )
 
 
 def _converted_weights(node: Node, target: str) -> Tensor:
     """Return a layer's weights in the target type: zero point 0 for int8, 128 for uint8."""
     source, weights, result = node.inputs[0], node.inputs[1], node.outputs[0]
     if weights is None or weights.data is None or weights.is_sparse:
-        raise Left("weights that are computed or sparse")
+        raise NoMatch("weights that are computed or sparse")
     if source is None or source.quantization is None or result.quantization is None:
-        raise Left("no scale")
+        raise NoMatch("no scale")
     if weights.quantization is None or len(set(weights.quantization.scale)) != 1:
         if target == "uint8":
-            raise Left("weights with several scales: per_channel_to_per_tensor gives them one")
-        raise Left("uint8 weights with several scales")
+            raise NoMatch("weights with several scales: per_channel_to_per_tensor gives them one")
+        raise NoMatch("uint8 weights with several scales")
     if target == "uint8" and any(weights.quantization.zero_point):
-        raise Left("int8 weights with a zero point other than 0")
+        raise NoMatch("int8 weights with a zero point other than 0")
     values = np.asarray(weights.data, np.int64) - quanta(weights)[1]
     if target == "int8" and np.abs(values).max(initial=0) > 127:
-        raise Left("weights farther than 127 from their zero point")
+        raise NoMatch("weights farther than 127 from their zero point")
     scale = _scale(node, sums_of(node, values), target)
     moved = 128 if target == "uint8" else 0
     data = (values + moved).astype(target)
@@ -144,7 +154,7 @@ def _scale(node: Node, sums: tuple[int, int], target: str) -> float:
     in_scale, scale, out_scale = (quanta(each)[0] for each in tensors if each is not None)
     of_int8 = in_scale * scale / out_scale
     if not stay_in_32_bits(of_int8, *sums):
-        raise Left("sums that leave 32 bits: kernels of both types treat them otherwise")
+        raise NoMatch("sums that leave 32 bits: kernels of both types treat them otherwise")
     if node.op == "FULLY_CONNECTED":  # its kernels share the multiplier
         return scale
     low = high = np.float32(scale)
@@ -158,7 +168,7 @@ def _scale(node: Node, sums: tuple[int, int], target: str) -> float:
         if round_alike(of_int8, of_uint8, *sums):
             return each
     kind = "float" if target == "uint8" else "double"
-    raise Left(f"the multiplier of {target} is a {kind}'s, and rounds some sums otherwise")
+    raise NoMatch(f"the multiplier of {target} is a {kind}'s, and rounds some sums otherwise")
 
 
 def _counts_are_odd(node: Node) -> bool:

@@ -25,11 +25,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from delegate.inspect import Graph, Node, Tensor
-from tflite_opencl.rewrites.changes import Change, Left, Notes, changed, new_tensor
+from tflite_opencl.rewrites.changes import Change, NoMatch, Notes, changed, new_tensor
 from tflite_opencl.rewrites.passes.convolutions import (
     MOST_WEIGHTS,
-    Axis,
-    Convolution,
+    Conv2D,
+    SpatialAxis,
     Weights,
     convolution_of,
 )
@@ -64,24 +64,24 @@ def rewrite(graph: Graph, notes: Notes | None = None) -> Graph:
     return changed(graph, notes, change)
 
 
-def _strides(conv: Convolution) -> tuple[int, int]:
+def _strides(conv: Conv2D) -> tuple[int, int]:
     return conv.node.options.get("stride_h", 1), conv.node.options.get("stride_w", 1)
 
 
-def _require_unstridable(conv: Convolution) -> None:
+def _require_unstridable(conv: Conv2D) -> None:
     """Require that the strides of a rewritable convolution can be removed."""
     if conv.source.dtype == "int16":
-        raise Left("int16: the reference kernels have no SPACE_TO_DEPTH of int16")
+        raise NoMatch("int16: the reference kernels have no SPACE_TO_DEPTH of int16")
     height, width = _strides(conv)
     if height != width:
-        raise Left(f"strides {height}x{width}: SPACE_TO_DEPTH has one size for both")
+        raise NoMatch(f"strides {height}x{width}: SPACE_TO_DEPTH has one size for both")
     blocks = [_padded(axis) for axis in conv.axes()]
     area = blocks[0].kernel * blocks[1].kernel * height * width
     if conv.out_c * conv.in_c * area > MOST_WEIGHTS:
-        raise Left(f"the weights would have more than {MOST_WEIGHTS} elements")
+        raise NoMatch(f"the weights would have more than {MOST_WEIGHTS} elements")
 
 
-def _unstrided(conv: Convolution, made: dict[tuple[object, ...], Tensor]) -> list[Node]:
+def _unstrided(conv: Conv2D, made: dict[tuple[object, ...], Tensor]) -> list[Node]:
     """Return the replacement nodes of a strided convolution."""
     padding, blocks = _windows(conv.axes())
     stride = _strides(conv)[0]
@@ -96,7 +96,7 @@ def _unstrided(conv: Convolution, made: dict[tuple[object, ...], Tensor]) -> lis
     return [*steps, conv.as_conv_2d(made[key], packed, **options)]
 
 
-def _windows(both: Sequence[Axis]) -> tuple[str, list[_Blocks]]:
+def _windows(both: Sequence[SpatialAxis]) -> tuple[str, list[_Blocks]]:
     """Return the padding of the new convolution, and its windows along height and width."""
     padded = [_padded(axis) for axis in both]
     if not any(each.before or each.after for each in padded):
@@ -106,7 +106,7 @@ def _windows(both: Sequence[Axis]) -> tuple[str, list[_Blocks]]:
 
 
 def _to_depth(
-    conv: Convolution, stride: int, pads: tuple[tuple[int, int], ...], steps: list[Node]
+    conv: Conv2D, stride: int, pads: tuple[tuple[int, int], ...], steps: list[Node]
 ) -> Tensor:
     """Append a PAD, if needed, and a SPACE_TO_DEPTH; return the result."""
     source, name = conv.source, conv.result.name
@@ -132,7 +132,7 @@ def _like(source: Tensor, name: str, shape: tuple[int, ...]) -> Tensor:
     return new_tensor(name, shape, source.dtype, source.quantization, None, signature)
 
 
-def _same(axis: Axis) -> _Blocks | None:
+def _same(axis: SpatialAxis) -> _Blocks | None:
     """Return the window whose SAME padding matches the old one; None if there is none."""
     stride = axis.stride
     if axis.size % stride or axis.out != axis.size // stride:
@@ -146,7 +146,7 @@ def _same(axis: Axis) -> _Blocks | None:
     return None
 
 
-def _padded(axis: Axis) -> _Blocks:
+def _padded(axis: SpatialAxis) -> _Blocks:
     """Return the window that begins at the start of the padded picture."""
     stride = axis.stride
     kernel = -(-axis.extent // stride)
@@ -157,7 +157,7 @@ def _padded(axis: Axis) -> _Blocks:
     return _Blocks(kernel, 0, axis.before, after)
 
 
-def _block_weights(conv: Convolution, blocks: Sequence[_Blocks]) -> Weights:
+def _block_weights(conv: Conv2D, blocks: Sequence[_Blocks]) -> Weights:
     """Return dense weights for blocks of pixels.
 
     Shapes:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from delegate.launch import Alternative, Constant, Launch
 from delegate.ops._convolution.panels import (
     PANEL_BYTES,
-    Kind,
+    GemmConfig,
     Layout,
     blocked,
     by_steps,
@@ -33,8 +33,8 @@ _RAMP = np.repeat(np.array([1, 0], np.uint8), 16)  # for the sum of a row's last
 
 
 # A block's sums, inputs and weights fit the 32 registers.
-I8MM = Kind(frozenset({"i8mm", "dotprod"}), "i8mm", _LANES, 8, ((4, 4), (8, 2)), ((2, 4),))
-DOTPROD = Kind(frozenset({"dotprod"}), "dotprod", _LANES, 4, ((5, 4), (8, 2)), ((1, 8),))
+I8MM = GemmConfig(frozenset({"i8mm", "dotprod"}), "i8mm", _LANES, 8, ((4, 4), (8, 2)), ((2, 4),))
+DOTPROD = GemmConfig(frozenset({"dotprod"}), "dotprod", _LANES, 4, ((5, 4), (8, 2)), ((1, 8),))
 KINDS = (I8MM, DOTPROD)
 
 
@@ -45,7 +45,7 @@ def alternatives(conv: Quant8Convolution, target: Target) -> tuple[Alternative, 
 
 
 def _launch(
-    conv: Quant8Convolution, target: Target, kind: Kind, tile_w: int, vectors: int
+    conv: Quant8Convolution, target: Target, kind: GemmConfig, tile_w: int, vectors: int
 ) -> Launch | None:
     rows = conv.area.kernel_h if conv.area.dilation_w == 1 else 1
     # A row is filled up to whole products.

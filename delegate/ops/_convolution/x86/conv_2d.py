@@ -14,7 +14,7 @@ from delegate.launch import Alternative, Constant, Launch, Params
 from delegate.ops._convolution.packing import FIXED, exception_rows, exception_rows_a_block
 from delegate.ops._convolution.panels import (
     PANEL_BYTES,
-    Kind,
+    GemmConfig,
     Layout,
     blocked,
     fits_panel,
@@ -38,9 +38,9 @@ _SUM_WORK = 200  # instructions that sum up a block's windows
 
 # A block's sums, weights and inputs fit the registers. VNNI's 32 leave room for the compiler to
 # move, as 14 x 2 is slower. One vector is for channels that would leave half of a block empty.
-VNNI = Kind(frozenset({"vnni"}), "vnni", 16, 4, ((7, 2), (14, 1)), ((1, 4),))
-AVX2_PAIRS = Kind(frozenset({"avx2"}), "avx2", 8, 4, ((6, 2),), ((1, 4),), " pairs")
-AVX2 = Kind(frozenset({"avx2"}), "avx2", 8, 2, ((6, 2),), ((1, 4),))
+VNNI = GemmConfig(frozenset({"vnni"}), "vnni", 16, 4, ((7, 2), (14, 1)), ((1, 4),))
+AVX2_PAIRS = GemmConfig(frozenset({"avx2"}), "avx2", 8, 4, ((6, 2),), ((1, 4),), " pairs")
+AVX2 = GemmConfig(frozenset({"avx2"}), "avx2", 8, 2, ((6, 2),), ((1, 4),))
 KINDS = (VNNI, AVX2_PAIRS, AVX2)
 
 
@@ -52,7 +52,7 @@ def alternatives(conv: Quant8Convolution, target: Target) -> tuple[Alternative, 
 
 
 def _launch(
-    conv: Quant8Convolution, target: Target, kind: Kind, tile_w: int, vectors: int
+    conv: Quant8Convolution, target: Target, kind: GemmConfig, tile_w: int, vectors: int
 ) -> Launch | None:
     is_signed = conv.source.dtype == "int8"
     is_dense = conv.area.dilation_w == 1

@@ -19,7 +19,7 @@ from delegate.target import Target
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class FullyConnectedConfig:
     """Instructions, and the blocks of the result whose sums fill their registers."""
 
     isa: str
@@ -31,8 +31,8 @@ class Kind:
 
 # One row has blocks as wide as more rows have: its weights lie as theirs do, and are packed once.
 KINDS = (
-    Kind("vnni", 16, 4, "uint8", ((7, 2, 1), (4, 2, 1), (2, 2, 2), (1, 2, 4))),
-    Kind("avx2", 8, 2, "int16", ((6, 2, 1), (4, 2, 1), (2, 2, 1), (1, 2, 2))),
+    FullyConnectedConfig("vnni", 16, 4, "uint8", ((7, 2, 1), (4, 2, 1), (2, 2, 2), (1, 2, 4))),
+    FullyConnectedConfig("avx2", 8, 2, "int16", ((6, 2, 1), (4, 2, 1), (2, 2, 1), (1, 2, 2))),
 )
 
 
@@ -61,5 +61,5 @@ def alternatives(product: hybrid.Product, target: Target) -> Iterator[Alternativ
         yield Alternative(f"{kind.isa} {tile_w}x{block}", (*rows.launches, launch))
 
 
-def _proven(target: Target) -> Iterator[Kind]:
+def _proven(target: Target) -> Iterator[FullyConnectedConfig]:
     return (kind for kind in KINDS if kind.isa in target.isa and target.group_items == 1)

@@ -17,9 +17,9 @@ class Memory:
     """A context of two tensors, of 4 and 2 bytes, and what they hold."""
 
     def __init__(self) -> None:
-        self.context = abi.Context()
+        self.context = abi.TfLiteContext()
         self.arrays = [np.arange(4, dtype=np.uint8), np.arange(10, 12, dtype=np.uint8)]
-        self.tensors = (abi.Tensor * 2)()
+        self.tensors = (abi.TfLiteTensor * 2)()
         self.move_array()
         for index, array in enumerate(self.arrays):
             self.move(index, array)
@@ -31,11 +31,11 @@ class Memory:
         self.tensors[index].bytes = array.nbytes
 
     def move_array(self) -> None:
-        moved = (abi.Tensor * 2)()
+        moved = (abi.TfLiteTensor * 2)()
         C.memmove(moved, self.tensors, C.sizeof(moved))
         C.memset(self.tensors, 0xFF, C.sizeof(moved))  # freed: anything
         self.tensors = moved
-        self.context.tensors = C.cast(moved, C.POINTER(abi.Tensor))
+        self.context.tensors = C.cast(moved, C.POINTER(abi.TfLiteTensor))
 
     def seen(self) -> list[list[int]]:
         inputs, outputs = self.views.now()

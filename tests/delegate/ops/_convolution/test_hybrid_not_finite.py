@@ -31,7 +31,7 @@ from tests.support.cases import (
 from tests.support.compare import assert_within
 from tests.support.model import chain_model, const, op, t
 from tests.support.tiers import where_rows_are_known
-from tflite_opencl.conformance.cases._convolution import HYBRID, Convolution
+from tflite_opencl.conformance.cases._convolution import HYBRID, ConvCase
 from tflite_opencl.conformance.cases.recurrent import lstm, svdf
 from tflite_opencl.conformance.cases.rnns import rnn
 
@@ -70,17 +70,15 @@ NODES: dict[str, Node] = {
         f"{name}_{kind.replace('-', '_')}": case.node(kind, None)
         for kind in HYBRID
         for name, case in {
-            "conv": Convolution(size=(7, 6, 5), out_c=19, batch=2),
-            "conv_blocks": Convolution(size=(6, 19, 5), out_c=45, fused="RELU"),
-            "conv_large": Convolution(size=(65, 64, 4), kernel=(1, 1), out_c=3, batch=2),
-            "transposed": Convolution(
+            "conv": ConvCase(size=(7, 6, 5), out_c=19, batch=2),
+            "conv_blocks": ConvCase(size=(6, 19, 5), out_c=45, fused="RELU"),
+            "conv_large": ConvCase(size=(65, 64, 4), kernel=(1, 1), out_c=3, batch=2),
+            "transposed": ConvCase(
                 op="TRANSPOSE_CONV", size=(4, 5, 3), stride=(2, 2), out_c=17, batch=2
             ),
         }.items()
     },
-    "depthwise": Convolution(op="DEPTHWISE_CONV_2D", size=(7, 6, 17), batch=2).node(
-        HYBRID[1], None
-    ),
+    "depthwise": ConvCase(op="DEPTHWISE_CONV_2D", size=(7, 6, 17), batch=2).node(HYBRID[1], None),
 }
 STATEFUL: dict[str, Graph] = {
     "svdf": svdf("hybrid", (2, 15, 5, 2, 3)),
@@ -137,7 +135,7 @@ def test_one_step_of_an_lstm(form: str, way: Way, device: DeviceInfo) -> None:
 @pytest.mark.parametrize("value", [INF, -INF])
 def test_pictures_of_nothing_else(value: float, way: Way, device: DeviceInfo) -> None:
     """Taps that meet no pixel add nothing, which 0 times an infinite scale would."""
-    case = Convolution(op="TRANSPOSE_CONV", size=(3, 9, 1), kernel=(1, 3), out_c=8)
+    case = ConvCase(op="TRANSPOSE_CONV", size=(3, 9, 1), kernel=(1, 3), out_c=8)
     node = replace(case, has_bias=False).node("hybrid", None)
     assert node.inputs[1] is not None
     weights = replace(node.inputs[1], data=np.full((8, 1, 3, 1), 3, np.int8))

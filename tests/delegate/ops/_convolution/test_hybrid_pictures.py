@@ -32,28 +32,28 @@ from tests.support.compare import RUNTIME
 from tests.support.factories import assert_case_or_refused, drawn, refused
 from tests.support.model import chain_model, const, op, t
 from tests.support.tiers import where_rows_are_known
-from tflite_opencl.conformance.cases._convolution import HYBRID, Convolution
+from tflite_opencl.conformance.cases._convolution import HYBRID, ConvCase
 from tflite_opencl.models.build import stored_as
 
 pytestmark = where_rows_are_known
 
 WAYS = (PLAIN, SIMT, LANES_8, LANES_16, *X86, *ARM_OR_OTHER)
 READS_INT4 = RUNTIME.name != "tflite-runtime"  # it reads two of them as one
-DEPTHWISE = Convolution(op="DEPTHWISE_CONV_2D", size=(7, 6, 17), batch=2)
+DEPTHWISE = ConvCase(op="DEPTHWISE_CONV_2D", size=(7, 6, 17), batch=2)
 CASES = {
-    "conv": Convolution(size=(7, 6, 5), out_c=19, batch=2),
-    "conv_1x1": Convolution(size=(5, 4, 8), kernel=(1, 1), out_c=16, fused="RELU6"),
-    "conv_strides": Convolution(size=(9, 8, 4), kernel=(3, 2), stride=(2, 1), padding="VALID"),
+    "conv": ConvCase(size=(7, 6, 5), out_c=19, batch=2),
+    "conv_1x1": ConvCase(size=(5, 4, 8), kernel=(1, 1), out_c=16, fused="RELU6"),
+    "conv_strides": ConvCase(size=(9, 8, 4), kernel=(3, 2), stride=(2, 1), padding="VALID"),
     # For blocks of CPUs: windows that lie side by side or not, and more channels than a block has.
-    "conv_blocks": Convolution(size=(6, 19, 5), out_c=45, fused="RELU"),
-    "conv_blocks_valid": Convolution(size=(5, 21, 16), kernel=(3, 2), out_c=32, padding="VALID"),
-    "conv_blocks_few": Convolution(size=(3, 2, 70), kernel=(2, 2), out_c=33),
-    "conv_blocks_matrix": Convolution(size=(3, 5, 9), kernel=(1, 1), out_c=20, batch=3),
-    "conv_blocks_dilated": Convolution(size=(6, 9, 4), out_c=17, stride=(2, 1), dilation=(1, 2)),
-    "conv_int4": Convolution(size=(3, 4, 3), out_c=17, dilation=(2, 2), is_int4=True),
+    "conv_blocks": ConvCase(size=(6, 19, 5), out_c=45, fused="RELU"),
+    "conv_blocks_valid": ConvCase(size=(5, 21, 16), kernel=(3, 2), out_c=32, padding="VALID"),
+    "conv_blocks_few": ConvCase(size=(3, 2, 70), kernel=(2, 2), out_c=33),
+    "conv_blocks_matrix": ConvCase(size=(3, 5, 9), kernel=(1, 1), out_c=20, batch=3),
+    "conv_blocks_dilated": ConvCase(size=(6, 9, 4), out_c=17, stride=(2, 1), dilation=(1, 2)),
+    "conv_int4": ConvCase(size=(3, 4, 3), out_c=17, dilation=(2, 2), is_int4=True),
 }
 PER_CHANNEL = {
-    "groups": Convolution(size=(4, 5, 6), out_c=9, groups=3),
+    "groups": ConvCase(size=(4, 5, 6), out_c=9, groups=3),
     "depthwise": DEPTHWISE,
     "depthwise_multiplied": replace(DEPTHWISE, size=(5, 4, 3), depth_multiplier=3, fused="RELU"),
     "depthwise_alone": replace(DEPTHWISE, size=(5, 4, 1), has_bias=False),
@@ -65,7 +65,7 @@ NODES = {
     for name, case in (CASES if kind == "hybrid" else CASES | PER_CHANNEL).items()
 }
 # A picture of more floats than one work-group quantises.
-LARGE = Convolution(size=(65, 64, 4), kernel=(1, 1), out_c=3, batch=2).node(HYBRID[1], None)
+LARGE = ConvCase(size=(65, 64, 4), kernel=(1, 1), out_c=3, batch=2).node(HYBRID[1], None)
 BUILT = [LARGE]
 
 
@@ -96,18 +96,18 @@ def test_pictures_of_many_parts(device: DeviceInfo, way: Way, kind: str) -> None
 @pytest.mark.parametrize(
     ("case", "names"),
     [
-        (Convolution(size=(28, 28, 3), out_c=144), ["vnni 14x16", "vnni 7x32"]),
-        (Convolution(size=(9, 8, 3), out_c=16), ["vnni 14x16"]),
-        (Convolution(size=(2, 2, 3), out_c=40), ["vnni 1x32"]),
-        (Convolution(size=(2, 2, 3), out_c=31), []),
-        (Convolution(size=(9, 8, 3), out_c=15), []),
-        (Convolution(size=(9, 8, 3), out_c=32, batch=2), []),
-        (Convolution(size=(9, 8, 3), kernel=(1, 1), out_c=32, batch=2), ["vnni 7x32"]),
-        (Convolution(size=(9, 8, 4), out_c=32, groups=2), []),
+        (ConvCase(size=(28, 28, 3), out_c=144), ["vnni 14x16", "vnni 7x32"]),
+        (ConvCase(size=(9, 8, 3), out_c=16), ["vnni 14x16"]),
+        (ConvCase(size=(2, 2, 3), out_c=40), ["vnni 1x32"]),
+        (ConvCase(size=(2, 2, 3), out_c=31), []),
+        (ConvCase(size=(9, 8, 3), out_c=15), []),
+        (ConvCase(size=(9, 8, 3), out_c=32, batch=2), []),
+        (ConvCase(size=(9, 8, 3), kernel=(1, 1), out_c=32, batch=2), ["vnni 7x32"]),
+        (ConvCase(size=(9, 8, 4), out_c=32, groups=2), []),
     ],
     ids=str,
 )
-def test_what_is_offered(case: Convolution, names: list[str]) -> None:
+def test_what_is_offered(case: ConvCase, names: list[str]) -> None:
     """None where a block has more channels, or pictures have zero points of their own."""
     found = [each.name for each in ops.lower(case.node(HYBRID[1], None), VNNI.target)]
     assert [name for name in found if name.startswith("vnni")] == names
@@ -118,7 +118,7 @@ def nodes(draw: st.DrawFn) -> Node:
     """Draw a convolution of either kind, of one scale or one a channel."""
     is_depthwise, kind = draw(st.booleans()), draw(st.sampled_from(HYBRID))
     groups = 1 if is_depthwise or kind == HYBRID[0] else draw(st.sampled_from((1, 1, 2)))
-    case = Convolution(
+    case = ConvCase(
         op="DEPTHWISE_CONV_2D" if is_depthwise else "CONV_2D",
         size=(draw(st.integers(1, 9)), draw(st.integers(1, 9)), groups * draw(st.integers(1, 20))),
         kernel=(draw(st.integers(1, 4)), draw(st.integers(1, 4))),
@@ -159,7 +159,7 @@ test_refusal = refused(
             "hybrid: with its padding another value would be the last of a picture",
         ),
         "groups_of_one_scale": (
-            Convolution(size=(4, 5, 6), out_c=9, groups=3).node(HYBRID[0], None),
+            ConvCase(size=(4, 5, 6), out_c=9, groups=3).node(HYBRID[0], None),
             "hybrid with groups and one scale: TFLite's sums are of all channels",
         ),
         "depthwise_of_one_scale": (

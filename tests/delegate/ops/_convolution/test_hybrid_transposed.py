@@ -29,27 +29,27 @@ from tests.support.compare import interpreter, invoke
 from tests.support.factories import assert_case_or_refused, drawn, refused
 from tests.support.model import chain_model
 from tests.support.tiers import where_rows_are_known
-from tflite_opencl.conformance.cases._convolution import HYBRID, Convolution
+from tflite_opencl.conformance.cases._convolution import HYBRID, ConvCase
 
 pytestmark = where_rows_are_known
 
 WAYS = (PLAIN, SIMT, LANES_4, LANES_8, LANES_16)
 CASES = {
-    "usual": Convolution(op="TRANSPOSE_CONV", size=(4, 5, 3), stride=(2, 2), batch=2),
-    "one": Convolution(op="TRANSPOSE_CONV", size=(1, 1, 1), kernel=(1, 1), out_c=1),
-    "valid": Convolution(
+    "usual": ConvCase(op="TRANSPOSE_CONV", size=(4, 5, 3), stride=(2, 2), batch=2),
+    "one": ConvCase(op="TRANSPOSE_CONV", size=(1, 1, 1), kernel=(1, 1), out_c=1),
+    "valid": ConvCase(
         op="TRANSPOSE_CONV", size=(5, 3, 4), kernel=(2, 2), padding="VALID", out_c=17
     ),
-    "wide": Convolution(
+    "wide": ConvCase(
         op="TRANSPOSE_CONV", size=(3, 9, 7), kernel=(4, 3), stride=(3, 2), out_c=33, batch=3
     ),
-    "small_windows": Convolution(
+    "small_windows": ConvCase(
         op="TRANSPOSE_CONV", size=(3, 7, 9), kernel=(2, 1), stride=(3, 5), padding="VALID"
     ),
-    "large_windows": Convolution(
+    "large_windows": ConvCase(
         op="TRANSPOSE_CONV", size=(2, 13, 3), kernel=(5, 7), out_c=5, fused="RELU6"
     ),
-    "without_bias": Convolution(
+    "without_bias": ConvCase(
         op="TRANSPOSE_CONV", size=(4, 9, 33), stride=(2, 2), out_c=19, has_bias=False, fused="RELU"
     ),
 }
@@ -79,7 +79,7 @@ def test_hard_pictures(device: DeviceInfo, kind: str) -> None:
     """Half steps and wide ranges: their sums are rounded in TFLite's order."""
     rows = hard_rows(20, seed=5)
     pictures = np.stack([rows, rows[::-1] * np.float32(3)])[..., None].repeat(3, -1)
-    case = Convolution(op="TRANSPOSE_CONV", size=pictures.shape[1:], stride=(2, 2), batch=2)
+    case = ConvCase(op="TRANSPOSE_CONV", size=pictures.shape[1:], stride=(2, 2), batch=2)
     assert_exact_way(chain_model([case.node(kind, None)]), device, LANES_8, inputs=[[pictures]])
 
 
@@ -97,7 +97,7 @@ test_refusal = refused(
         ),
         "computed_shape": (changed(NODE, 0, data=None), "output shapes are not constant"),
         "many_terms": (
-            Convolution(op="TRANSPOSE_CONV", size=(1, 1, 9000), kernel=(2, 2), out_c=1).node(
+            ConvCase(op="TRANSPOSE_CONV", size=(1, 1, 9000), kernel=(2, 2), out_c=1).node(
                 "hybrid", None
             ),
             "36000 terms a sum: more than a work-item adds",
@@ -110,7 +110,7 @@ test_refusal = refused(
 def test_products_that_are_added_and_rounded_once(device: DeviceInfo, way: Way) -> None:
     """As on aarch64. Pictures of multiples of 3 have a scale of 3 and a zero point of -28."""
     depth = 23
-    case = Convolution(op="TRANSPOSE_CONV", size=(3, 5, depth), kernel=(1, 1), stride=(1, 1))
+    case = ConvCase(op="TRANSPOSE_CONV", size=(3, 5, depth), kernel=(1, 1), stride=(1, 1))
     node = case.node("hybrid-per-channel", None)
     values = np.random.default_rng(4).integers(-100, 156, (1, 3, 5, depth))
     values[0, 0, 0, :2] = -100, 155
@@ -142,7 +142,7 @@ def nodes(draw: st.DrawFn) -> Node:
     kernel = draw(small), draw(small)
     padding = draw(st.sampled_from(["SAME", "VALID"]))
     stride = tuple(draw(st.integers(1, 4 if padding == "VALID" else side)) for side in kernel)
-    case = Convolution(
+    case = ConvCase(
         op="TRANSPOSE_CONV",
         size=(draw(st.integers(1, 7)), draw(st.integers(1, 11)), draw(st.integers(1, 19))),
         kernel=kernel,

@@ -25,7 +25,7 @@ from tests.support.cases import (
 from tests.support.hybrid import assert_packed_once
 from tests.support.model import chain_model
 from tests.support.tiers import where_rows_are_known
-from tflite_opencl.conformance.cases._convolution import HYBRID, Convolution
+from tflite_opencl.conformance.cases._convolution import HYBRID, ConvCase
 
 pytestmark = where_rows_are_known
 ways = pytest.mark.parametrize("way", ARM, ids=str)
@@ -94,12 +94,12 @@ PER_CHANNEL = [
     Product(shape=(13, 33), out_c=32, per_channel=True, asymmetric=True),
 ]
 CONVOLUTIONS = [
-    Convolution(size=(6, 19, 5), out_c=45, fused="RELU"),
-    Convolution(size=(5, 21, 16), kernel=(3, 2), out_c=32, padding="VALID"),
-    Convolution(size=(3, 2, 70), kernel=(2, 2), out_c=33),
-    Convolution(size=(3, 5, 9), kernel=(1, 1), out_c=20, batch=3),
-    Convolution(size=(6, 9, 4), out_c=17, stride=(2, 1), dilation=(1, 2)),
-    Convolution(size=(1, 1, 24), kernel=(1, 1), out_c=40),
+    ConvCase(size=(6, 19, 5), out_c=45, fused="RELU"),
+    ConvCase(size=(5, 21, 16), kernel=(3, 2), out_c=32, padding="VALID"),
+    ConvCase(size=(3, 2, 70), kernel=(2, 2), out_c=33),
+    ConvCase(size=(3, 5, 9), kernel=(1, 1), out_c=20, batch=3),
+    ConvCase(size=(6, 9, 4), out_c=17, stride=(2, 1), dilation=(1, 2)),
+    ConvCase(size=(1, 1, 24), kernel=(1, 1), out_c=40),
 ]
 BUILT = [case.node() for case in PRODUCTS] + [case.node(HYBRID[1], None) for case in CONVOLUTIONS]
 
@@ -113,7 +113,7 @@ def test_fully_connected(case: Product, device: DeviceInfo, way: Way) -> None:
 @ways
 @pytest.mark.parametrize("kind", HYBRID)
 @pytest.mark.parametrize("case", CONVOLUTIONS, ids=str)
-def test_conv_2d(case: Convolution, kind: str, device: DeviceInfo, way: Way) -> None:
+def test_conv_2d(case: ConvCase, kind: str, device: DeviceInfo, way: Way) -> None:
     _assert_exact(case.node(kind, None), device, way)
 
 

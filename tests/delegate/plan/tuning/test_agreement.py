@@ -28,7 +28,7 @@ from tests.support.forms import planner_of
 from tests.support.model import const, graph_of, op, t
 from tests.support.tiers import slow
 from tflite_opencl.conformance.cases import all_cases
-from tflite_opencl.conformance.cases._convolution import Convolution
+from tflite_opencl.conformance.cases._convolution import ConvCase
 from tflite_opencl.models.build import as_int4, in_blocks
 
 
@@ -168,7 +168,7 @@ def test_only_a_disagreement_asks() -> None:
 
 
 def test_the_reference_kernels_know_a_node_of_tflite() -> None:
-    (node,) = Convolution(size=(7, 5, 3)).graph("uint8").nodes
+    (node,) = ConvCase(size=(7, 5, 3)).graph("uint8").nodes
     zeros = np.zeros((1, 7, 5, 3), "uint8")
     found = reference_outputs(installed_rules(), node, [zeros])
     assert found is not None
@@ -212,7 +212,7 @@ def test_a_wrong_plain_kernel_is_the_one_that_goes(
     caplog: pytest.LogCaptureFixture,
     no_choices: None,
 ) -> None:
-    graph = Convolution(op="DEPTHWISE_CONV_2D", size=(9, 9, 16), out_c=16).graph("uint8")
+    graph = ConvCase(op="DEPTHWISE_CONV_2D", size=(9, 9, 16), out_c=16).graph("uint8")
     plant("depthwise_conv_2d_quant8", 2, monkeypatch)
     engine = Engine(Options(device.index, tune="full", own_context=True))
     target = engine.target(installed_rules())

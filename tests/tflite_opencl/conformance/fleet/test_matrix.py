@@ -13,9 +13,9 @@ from tflite_opencl.conformance.results import (
     FAIL,
     NOT_DELEGATED,
     PASS,
-    Report,
-    Result,
-    Row,
+    CaseResult,
+    ConformanceReport,
+    ReportRow,
 )
 from tflite_opencl.models.build import Case
 
@@ -27,13 +27,13 @@ def cases() -> dict[str, Case]:
     return {case.name: case for case in all_cases() if case.name in (ADD, CONV)}
 
 
-def report(cases: dict[str, Case], **found: str) -> Report:
+def report(cases: dict[str, Case], **found: str) -> ConformanceReport:
     names = {"add": ADD, "conv": CONV}
     rows = [
-        Row(cases[names[name]], Result(status, name=names[name]), status, status == PASS)
+        ReportRow(cases[names[name]], CaseResult(status, name=names[name]), status, status == PASS)
         for name, status in found.items()
     ]
-    return Report(rows, "opencl", "a device", "a runtime", 1.0)
+    return ConformanceReport(rows, "opencl", "a device", "a runtime", 1.0)
 
 
 def test_a_case_that_differs_stands_out(cases: dict[str, Case]) -> None:

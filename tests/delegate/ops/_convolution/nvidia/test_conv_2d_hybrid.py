@@ -27,7 +27,7 @@ from tests.support.cases import (
 )
 from tests.support.model import chain_model
 from tests.support.tiers import where_rows_are_known
-from tflite_opencl.conformance.cases._convolution import HYBRID, Convolution
+from tflite_opencl.conformance.cases._convolution import HYBRID, ConvCase
 
 pytestmark = where_rows_are_known
 
@@ -41,10 +41,10 @@ PRODUCTS += [
 ]
 PER_CHANNEL = [Product(shape=(18, 72), out_c=50, per_channel=True, asymmetric=True, fused="RELU")]
 CONVOLUTIONS = [
-    Convolution(size=(6, 9, 5), out_c=21, fused="RELU"),
-    Convolution(size=(5, 7, 16), kernel=(3, 2), out_c=32, padding="VALID"),
-    Convolution(size=(3, 5, 16), kernel=(1, 1), out_c=20, batch=3),
-    Convolution(size=(6, 9, 4), out_c=17, stride=(2, 1), dilation=(1, 2)),
+    ConvCase(size=(6, 9, 5), out_c=21, fused="RELU"),
+    ConvCase(size=(5, 7, 16), kernel=(3, 2), out_c=32, padding="VALID"),
+    ConvCase(size=(3, 5, 16), kernel=(1, 1), out_c=20, batch=3),
+    ConvCase(size=(6, 9, 4), out_c=17, stride=(2, 1), dilation=(1, 2)),
 ]
 BUILT = [case.node() for case in PRODUCTS] + [case.node(HYBRID[1], None) for case in CONVOLUTIONS]
 
@@ -63,13 +63,13 @@ def test_which_rows() -> None:
 
 
 def test_pictures_that_are_alone() -> None:
-    def are_offered(case: Convolution) -> bool:
+    def are_offered(case: ConvCase) -> bool:
         return any("mma" in name for name in _names(case.node(HYBRID[1], None)))
 
-    assert are_offered(Convolution(size=(9, 8, 3), out_c=32))
-    assert are_offered(Convolution(size=(9, 8, 3), kernel=(1, 1), out_c=32, batch=2))
-    assert not are_offered(Convolution(size=(9, 8, 3), out_c=32, batch=2))
-    assert not are_offered(Convolution(size=(9, 8, 4), out_c=32, groups=2))
+    assert are_offered(ConvCase(size=(9, 8, 3), out_c=32))
+    assert are_offered(ConvCase(size=(9, 8, 3), kernel=(1, 1), out_c=32, batch=2))
+    assert not are_offered(ConvCase(size=(9, 8, 3), out_c=32, batch=2))
+    assert not are_offered(ConvCase(size=(9, 8, 4), out_c=32, groups=2))
 
 
 def test_constants_are_as_long_as_they_say() -> None:
@@ -99,7 +99,7 @@ def test_fully_connected(case: Product, device: DeviceInfo, way: Way) -> None:
 @ways
 @pytest.mark.parametrize("kind", HYBRID)
 @pytest.mark.parametrize("case", CONVOLUTIONS, ids=str)
-def test_conv_2d(case: Convolution, kind: str, device: DeviceInfo, way: Way) -> None:
+def test_conv_2d(case: ConvCase, kind: str, device: DeviceInfo, way: Way) -> None:
     _assert_exact(case.node(kind, None), device, way)
 
 

@@ -26,12 +26,12 @@ from tests.support.cases import (
 from tests.support.hybrid import assert_packed_once
 from tests.support.model import chain_model
 from tests.support.tiers import where_rows_are_known
-from tflite_opencl.conformance.cases._convolution import HYBRID, Convolution
+from tflite_opencl.conformance.cases._convolution import HYBRID, ConvCase
 
 pytestmark = where_rows_are_known
 
 WIDE = Product(shape=(64, 128), out_c=64, asymmetric=True)
-BUILT = [WIDE.node(), Convolution(size=(9, 9, 64), out_c=64).node(HYBRID[1], None)]
+BUILT = [WIDE.node(), ConvCase(size=(9, 9, 64), out_c=64).node(HYBRID[1], None)]
 
 # What lower() returns.
 
@@ -57,7 +57,7 @@ def test_rows_that_are_expected_to_be_faster(rows: int, depth: int, names: list[
 
 
 def test_convolutions() -> None:
-    node = Convolution(size=(9, 40, 64), out_c=64).node(HYBRID[1], None)
+    node = ConvCase(size=(9, 40, 64), out_c=64).node(HYBRID[1], None)
     assert _names(node)[:2] == ["amx 30x32", "vnni 7x32"]
 
 
@@ -108,12 +108,12 @@ PER_CHANNEL = [
     Product(shape=(33, 33), out_c=32, per_channel=True, asymmetric=True),
 ]
 CONVOLUTIONS = [
-    Convolution(size=(6, 19, 5), out_c=45, fused="RELU"),
-    Convolution(size=(5, 51, 64), kernel=(3, 2), out_c=32, padding="VALID"),
-    Convolution(size=(3, 2, 70), kernel=(2, 2), out_c=33),
-    Convolution(size=(3, 15, 9), kernel=(1, 1), out_c=40, batch=3),
-    Convolution(size=(6, 9, 4), out_c=37, stride=(2, 1), dilation=(1, 2)),
-    Convolution(size=(1, 70, 24), kernel=(1, 3), out_c=40, stride=(1, 2)),
+    ConvCase(size=(6, 19, 5), out_c=45, fused="RELU"),
+    ConvCase(size=(5, 51, 64), kernel=(3, 2), out_c=32, padding="VALID"),
+    ConvCase(size=(3, 2, 70), kernel=(2, 2), out_c=33),
+    ConvCase(size=(3, 15, 9), kernel=(1, 1), out_c=40, batch=3),
+    ConvCase(size=(6, 9, 4), out_c=37, stride=(2, 1), dilation=(1, 2)),
+    ConvCase(size=(1, 70, 24), kernel=(1, 3), out_c=40, stride=(1, 2)),
 ]
 
 
@@ -126,7 +126,7 @@ def test_fully_connected(case: Product, device: DeviceInfo) -> None:
 @pytest.mark.usefixtures("_is_offered")
 @pytest.mark.parametrize("kind", HYBRID)
 @pytest.mark.parametrize("case", CONVOLUTIONS, ids=str)
-def test_conv_2d(case: Convolution, kind: str, device: DeviceInfo) -> None:
+def test_conv_2d(case: ConvCase, kind: str, device: DeviceInfo) -> None:
     _assert_exact(case.node(kind, None), device)
 
 
@@ -145,7 +145,7 @@ def nodes(draw: st.DrawFn) -> Node:
     """Draw a product, or a convolution of either kind, for which a block has enough channels."""
     if draw(st.booleans()):
         size = draw(st.integers(1, 9)), draw(st.integers(1, 40)), draw(st.integers(1, 140))
-        case = Convolution(
+        case = ConvCase(
             size=size,
             kernel=(draw(st.integers(1, 3)), draw(st.integers(1, 3))),
             out_c=draw(st.integers(32, 80)),
