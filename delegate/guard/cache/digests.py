@@ -10,6 +10,7 @@ import hashlib
 import json
 import mmap
 import os
+import threading
 import time
 import weakref
 from collections.abc import Callable
@@ -22,9 +23,8 @@ from delegate.guard.cache.files import load, opened, read, store
 
 _PART_BYTES = 1 << 20
 _SETTLED_SECONDS = 2  # changes within one tick of a file system's clock are indistinguishable
-
-
 _all: weakref.WeakSet[FileDigests] = weakref.WeakSet()
+_all_lock = threading.RLock()  # a WeakSet may not grow while it is iterated
 
 
 class FileDigests:
@@ -38,7 +38,8 @@ class FileDigests:
         self._is_settled = abs(time.time() - max(s.st_mtime, s.st_ctime)) >= _SETTLED_SECONDS
         self._known: dict[str, str] | None = None
         self._is_new = False
-        _all.add(self)
+        with _all_lock:
+            _all.add(self)
 
     def of(self, begin: int, size_bytes: int, compute: Callable[[], str]) -> str:
         """Return the digest of a range of the file; `compute` is called if it is not cached."""
@@ -105,7 +106,9 @@ def mapped(name: str) -> MappedFile | None:
 
 def keep_digests() -> None:
     """Save the computed digests for later starts."""
-    for each in [*_all]:
+    with _all_lock:
+        live = [*_all]
+    for each in live:
         each.save()
 
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from pathlib import Path
 
 import pytest
@@ -94,3 +95,23 @@ def test_a_mapped_file_remembers(tmp_path: Path) -> None:
     again = cache.mapped("constants/" + "a" * 40)
     assert again is not None
     assert again.digests.of(0, 3, lambda: "other") == "one"
+
+
+def test_files_may_be_opened_while_digests_are_saved(tmp_path: Path) -> None:
+    path = tmp_path / "weights"
+    path.write_bytes(b"abc")
+    status, is_done = path.stat(), threading.Event()
+
+    def open_many() -> None:
+        opened = []
+        while not is_done.is_set():
+            opened.append(FileDigests(status))
+
+    opener = threading.Thread(target=open_many)
+    opener.start()
+    try:
+        for _ in range(50):
+            cache.keep_digests()
+    finally:
+        is_done.set()
+        opener.join()
