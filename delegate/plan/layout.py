@@ -152,7 +152,7 @@ def phases_of(program: Program, copies: GroupCopies) -> tuple[int, ...]:
 def plan_arena(
     program: Program, phases: Sequence[int], copies: GroupCopies, region: Region = NO_REGION
 ) -> tuple[int, Mapping[Tensor, int]]:
-    """Return the arena's size and each tensor's offset, both in bytes; `phases`: as of Layout.
+    """Return the arena's size and each tensor's offset, both in bytes; `phases`: MemoryLayout's.
 
     Tensors that are live at the same time do not overlap; the largest are placed first. A view
     shares its source's bytes. Constants read from the arena are always live, as are persistent

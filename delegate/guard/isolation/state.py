@@ -47,7 +47,7 @@ class IsolatedState(PersistentTensors):
         pass  # sent to the child before its next run
 
     def require_there(self) -> None:
-        """Create it in the current child; requires the worker's lock. Raises as Worker.ask."""
+        """Create it in the current child; needs the process's lock. Raises: as its `ask`."""
         number, about = self.number, self._about
         if self._child != self._worker.number:
             self._worker.ask("add_state", number, *about)
