@@ -118,7 +118,7 @@ def assert_same_answers(one: TunedPlan, other: TunedPlan) -> None:
     assert [*map(id, other.plan.watched)] == [*map(id, other.plan.outputs)][
         len(other.plan.outputs) - len(other.plan.watched) :
     ]
-    for name in ("constants", "mode", "left", "left_seconds"):
+    for name in ("constants", "mode", "unmeasured", "unmeasured_seconds"):
         assert getattr(one, name) == getattr(other, name), name
 
 

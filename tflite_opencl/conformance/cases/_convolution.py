@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import math
+import zlib
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -120,6 +121,11 @@ class ConvCase:
                 both.append(-(-(side if self.padding == "SAME" else side - extent + 1) // stride))
         return both[0], both[1]
 
+    def _rng(self, kind: str) -> np.random.Generator:
+        """Return the generator of the weights, whose seed has this class's first name."""
+        text = f"({self!r}, {kind!r})".replace(type(self).__name__, "Convolution", 1)
+        return np.random.default_rng(zlib.crc32(text.encode()))
+
     def graph(self, kind: str) -> Graph:
         """Return the graph of this single node."""
         return graph([self.node(kind, None)])
@@ -129,7 +135,7 @@ class ConvCase:
         is_depthwise = self.op == "DEPTHWISE_CONV_2D"
         source = source or weighted_input((self.batch, *self.size), kind, self.zeros)
         weights, bias, out_scale = _weights_and_bias(
-            seeded(self, kind), self.weights_shape, kind, source, self.zeros, self.multiplier,
+            self._rng(kind), self.weights_shape, kind, source, self.zeros, self.multiplier,
             3 if is_depthwise else 0, self.out and self.out[0],
         )  # fmt: skip
         inputs: list[Tensor | None] = [source, weights, bias]
