@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import partial
 
 COPY, SELECTION, SUM, FUNCTION = "copy", "selection", "sum", "function"
 
@@ -37,14 +38,8 @@ COPIES, SELECTS, SUMS = FloatResult(COPY), FloatResult(SELECTION), FloatResult(S
 PRODUCTS = FloatResult(SUM, is_activation=True)  # of an input and weights
 EXACT = FloatResult(FUNCTION)  # values of another type, or floats without rounding
 STEPS = FloatResult(FUNCTION, is_steep=True)
+roundings = partial(FloatResult, FUNCTION)
 _registered: dict[str, FloatResult] = {}
-
-
-def roundings(
-    roundings: int, limit: float = math.inf, is_steep: bool = False, is_activation: bool = False
-) -> FloatResult:
-    """Return the property of a FUNCTION; arguments as the fields of FloatResult."""
-    return FloatResult(FUNCTION, roundings, limit, is_steep, is_activation)
 
 
 def register(op: str, result: FloatResult) -> None:

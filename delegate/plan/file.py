@@ -8,7 +8,6 @@ match, and no content is used whose digest differs.
 from __future__ import annotations
 
 import json
-import mmap
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -19,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from delegate.errors import PlanError
-from delegate.guard.cache import replace_file
+from delegate.guard.cache import MappedFile, replace_file
 from delegate.plan.contents import MissingContent, digest_of
 
 _MAGIC = b"tflite-opencl plan 1\n"
@@ -38,7 +37,7 @@ class PlanFile:
     path: str
     about: Mapping[str, Any]
     _parts: Mapping[str, tuple[int, int, str]]  # offset, size and digest, by name
-    _content: mmap.mmap
+    _content: MappedFile
 
     def __reduce__(self) -> tuple[Any, ...]:
         return read_plan, (os.path.abspath(self.path),)
@@ -93,7 +92,7 @@ def read_plan(path: str | os.PathLike[str]) -> PlanFile:
     name = os.fspath(path)
     try:
         with open(path, "rb") as file:
-            content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+            content = MappedFile.of(file.fileno())
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or "it is empty"
         raise PlanError(f"plan {name}: {why}") from error

@@ -12,7 +12,6 @@ import mmap
 import os
 import threading
 import time
-import weakref
 from collections.abc import Callable
 from io import FileIO
 
@@ -22,9 +21,10 @@ from numpy.typing import NDArray
 from delegate.guard.cache.files import load, opened, read, store
 
 _PART_BYTES = 1 << 20
+_LEAST_BYTES = 1 << 20  # smaller files are hashed faster than their entry is read
 _SETTLED_SECONDS = 2  # changes within one tick of a file system's clock are indistinguishable
-_all: weakref.WeakSet[FileDigests] = weakref.WeakSet()
-_all_lock = threading.RLock()  # a WeakSet may not grow while it is iterated
+_unsaved: set[FileDigests] = set()
+_lock = threading.RLock()  # of `_unsaved`, which several threads fill
 
 
 class FileDigests:
@@ -35,11 +35,9 @@ class FileDigests:
         s = status
         identity = s.st_dev, s.st_ino, s.st_size, s.st_mtime_ns, s.st_ctime_ns
         self._name = f"digests/{hashlib.sha256(repr(identity).encode()).hexdigest()[:40]}"
-        self._is_settled = abs(time.time() - max(s.st_mtime, s.st_ctime)) >= _SETTLED_SECONDS
+        is_settled = abs(time.time() - max(s.st_mtime, s.st_ctime)) >= _SETTLED_SECONDS
+        self._is_cached = is_settled and s.st_size >= _LEAST_BYTES
         self._known: dict[str, str] | None = None
-        self._is_new = False
-        with _all_lock:
-            _all.add(self)
 
     def of(self, begin: int, size_bytes: int, compute: Callable[[], str]) -> str:
         """Return the digest of a range of the file; `compute` is called if it is not cached."""
@@ -47,20 +45,21 @@ class FileDigests:
             self._known = self._loaded()
         part = f"{begin}+{size_bytes}"
         if part not in self._known:
-            self._known[part], self._is_new = compute(), True
+            self._known[part] = compute()
+            with _lock:
+                _unsaved.add(self)
         return self._known[part]
 
     def save(self) -> None:
-        """Save computed digests, unless the file may still change undetected."""
-        if self._is_new and self._is_settled:
+        """Save all digests, unless the file is small or may still change undetected."""
+        if self._is_cached:
             store(self._name, json.dumps(self._known).encode())
-        self._is_new = False
 
     def _loaded(self) -> dict[str, str]:
-        content = load(self._name) if self._is_settled else None
+        content = load(self._name) if self._is_cached else None
         try:
-            kept = json.loads(content or b"{}")
-            return {str(part): str(digest) for part, digest in kept.items()}
+            digests = json.loads(content or b"{}")
+            return {str(part): str(digest) for part, digest in digests.items()}
         except (ValueError, RecursionError, AttributeError):
             return {}
 
@@ -106,9 +105,10 @@ def mapped(name: str) -> MappedFile | None:
 
 def keep_digests() -> None:
     """Save the computed digests for later starts."""
-    with _all_lock:
-        live = [*_all]
-    for each in live:
+    with _lock:
+        unsaved = [*_unsaved]
+        _unsaved.clear()
+    for each in unsaved:
         each.save()
 
 
@@ -127,9 +127,8 @@ def sha256_of(name: str) -> str | None:
                     found.update(part)
                 return found.hexdigest()
 
-            digests = FileDigests(status)
-            digest = digests.of(0, status.st_size, whole)
+            digest = FileDigests(status).of(0, status.st_size, whole)
     except OSError:
         return None
-    digests.save()
+    keep_digests()
     return digest

@@ -80,7 +80,6 @@ class ChildPlanner(PlanReader):
                     found = self._from_cache(name, read)  # another process may have planned it
                     if found is None:
                         found = self._ask_child(name, call, arguments, read)
-            cache.keep_digests()
             return found
 
     def _path(self, name: str) -> str:

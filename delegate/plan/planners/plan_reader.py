@@ -18,6 +18,7 @@ from delegate.errors import DeviceError, KilledChild, TooLarge, Unsupported
 from delegate.graph.ir import Graph
 from delegate.graph.partition import Partition
 from delegate.graph.verdict import Loss, Verdict
+from delegate.guard.cache import keep_digests
 from delegate.guard.isolation.backend import AnyConstants, AnyDevice, backend_of
 from delegate.options import Options
 from delegate.plan.codec import TunedPlan, UnreadablePlan, decode
@@ -144,6 +145,7 @@ class PlanReader:
             kind, text = error
             raise _ERRORS.get(kind, DeviceError)(text)
         found = read(payload, source)
+        keep_digests()  # of the weights in its key, and of its constants
         if len(self.replies) < _MOST_REPLIES:
             self.replies[name] = content
         return found

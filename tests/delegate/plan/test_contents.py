@@ -83,6 +83,7 @@ def test_what_was_remembered_of_a_file_says_nothing_of_a_damaged_one(
     change: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(digests, "_SETTLED_SECONDS", 0)
+    monkeypatch.setattr(digests, "_LEAST_BYTES", 0)
     digest = save(VALUES)
     load(digest, VALUES.nbytes)
     cache.keep_digests()

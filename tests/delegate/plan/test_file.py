@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -15,8 +16,10 @@ from delegate import DeviceInfo, OpenCLDelegate, Options, PlanError
 from delegate import engine as start_engine
 from delegate.graph.ir import Graph
 from delegate.guard import cache
+from delegate.guard.cache import digests
 from delegate.guard.children import helper
 from delegate.inspect import write_model
+from delegate.plan import contents
 from delegate.plan.file import read_plan, write_plan
 from delegate.plan.planners.planner import Planner
 from tests.support.compare import interpreter
@@ -164,3 +167,16 @@ def test_no_plan_is_written_where_no_child_planned(device: DeviceInfo, tmp_path:
         outputs_of(write_model(conv_pool()), delegate)
         with pytest.raises(PlanError, match="in_child_first"):
             delegate.write_plan(tmp_path / "m.plan")
+
+
+def test_a_file_is_hashed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(digests, "_SETTLED_SECONDS", 0)
+    monkeypatch.setattr(digests, "_LEAST_BYTES", 0)
+    path, values = tmp_path / "m.plan", np.arange(100, dtype=np.uint8)
+    write_plan(path, {}, {"constants/x": values})
+    assert np.array_equal(read_plan(path).part("constants/x"), values)
+    cache.keep_digests()
+    hashed: list[object] = []
+    monkeypatch.setattr(contents, "hashlib", SimpleNamespace(sha256=hashed.append))
+    assert np.array_equal(read_plan(path).part("constants/x"), values)
+    assert hashed == []

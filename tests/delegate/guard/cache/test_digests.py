@@ -17,6 +17,7 @@ from delegate.guard.cache.digests import FileDigests
 @pytest.fixture(autouse=True)
 def no_clock(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(digests, "_SETTLED_SECONDS", 0)
+    monkeypatch.setattr(digests, "_LEAST_BYTES", 0)
 
 
 def digest_of(path: Path) -> tuple[str, bool]:
@@ -29,7 +30,7 @@ def digest_of(path: Path) -> tuple[str, bool]:
 
     found = FileDigests(path.stat())
     answer = found.of(0, 2, compute)
-    found.save()
+    cache.keep_digests()
     return answer, bool(reads)
 
 
@@ -70,7 +71,15 @@ def test_of_a_file_in_its_place_it_is_another(tmp_path: Path) -> None:
 def test_a_file_that_was_just_written_may_change_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.undo()
+    monkeypatch.setattr(digests, "_SETTLED_SECONDS", 2)
+    path = tmp_path / "weights"
+    path.write_bytes(b"abc")
+    digest_of(path)
+    assert digest_of(path) == ("6162", True)
+
+
+def test_of_a_small_file_nothing_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(digests, "_LEAST_BYTES", 4)
     path = tmp_path / "weights"
     path.write_bytes(b"abc")
     digest_of(path)
@@ -103,9 +112,8 @@ def test_files_may_be_opened_while_digests_are_saved(tmp_path: Path) -> None:
     status, is_done = path.stat(), threading.Event()
 
     def open_many() -> None:
-        opened = []
         while not is_done.is_set():
-            opened.append(FileDigests(status))
+            FileDigests(status).of(0, 1, lambda: "one")
 
     opener = threading.Thread(target=open_many)
     opener.start()
