@@ -2,6 +2,7 @@
 """Plants small faults in kernels, and counts those that the tests or the suite notice.
 
     python -m tests.attacks.mutate_kernels --count 20 --seed 1            the op's own tests
+    python -m tests.attacks.mutate_kernels --count 20 --seed 1 --full     all cases of these tests
     python -m tests.attacks.mutate_kernels --count 20 --seed 1 --suite    the conformance suite
 
 A fault is planted in a copy of the checkout, never in the checkout itself. Exit code: 0 when every
@@ -151,6 +152,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--count", type=int, default=10, metavar="N", help="faults to plant")
     add("--seed", type=int, default=0, metavar="S", help="which faults")
     add("--files", default="", metavar="REGEX", help="only in kernel files with such a name")
+    add("--full", action="store_true", help="run all cases on all devices, not the fast tier")
     add("--suite", action="store_true", help="run the conformance suite, not the op's tests")
     add(
         "--device",
@@ -165,14 +167,15 @@ def _parser() -> argparse.ArgumentParser:
 def _tests(given: argparse.Namespace, scratch: Path) -> Judge:
     """Run the op tests once, sound as they are, to learn which test runs which kernel file."""
     environment = os.environ | {FOLDER_VARIABLE: str(scratch)}
-    command = [sys.executable, "-m", "pytest", "--full", "-q", "-n", str(given.jobs)]
-    command += ["-p", "tests.support.kernel_use", "-k", given.device, "tests/delegate/ops"]
+    pytest = [sys.executable, "-m", "pytest", *["--full"] * given.full, "-q"]
+    command = [*pytest, "-n", str(given.jobs), "-p", "tests.support.kernel_use"]
+    command += ["-k", given.device, "tests/delegate/ops"]
     subprocess.run(command, cwd=ROOT, env=environment, check=True, stdout=subprocess.DEVNULL)
     users: dict[str, set[str]] = defaultdict(set, {k: set(v) for k, v in RUNTIME_TESTS.items()})
     for path in scratch.glob("*.json"):
         for file, tests in json.loads(path.read_text()).items():
             users[file].update(tests)
-    pytest = [sys.executable, "-m", "pytest", "--full", "-q", "-x", "-p", "no:cacheprovider"]
+    pytest += ["-x", "-p", "no:cacheprovider"]
     named = {file: sorted(tests) for file, tests in users.items()}
     return Judge(named, lambda names: [*pytest, *names], None, True, given.seed)
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.process import ROOT
+from tests.support.tiers import slow
 
 TESTS = """
 import pytest
@@ -69,6 +70,7 @@ def test_the_fast_tier_runs_a_case_of_each_strategy_and_type(folder: Path) -> No
     assert run(folder)[:2] == (0, FAST)
 
 
+@slow
 def test_the_full_tier_runs_all_and_its_parts_are_apart(folder: Path) -> None:
     _, whole, _ = run(folder, "--full")
     assert len(whole) == 6 + 6 + 3 + 1
