@@ -201,7 +201,7 @@ def too_small_or_too_many(
             return group, f"a partition of {nodes}: min_nodes_per_partition is {least_nodes}"
         is_whole = nodes == len(graph.nodes) and not graph.is_called
         if least_nodes == 0 and not is_whole and work(group.nodes) < LEAST_WORK:
-            return group, f"a partition of {nodes} that costs a CPU less than the detour"
+            return group, f"a partition of {nodes} that costs a CPU less than its copies"
     if free and 0 < most_groups < len(groups):
         smallest = min(free, key=lambda group: len(group.indices))
         return smallest, f"{len(groups)} partitions: max_delegated_partitions is {most_groups}"

@@ -55,7 +55,7 @@ class _EventSender(logging.Handler):
         self._trying: list[Trial] = []
         self.step_seconds = self.between_seconds = 0
 
-    def tell(self, payload: bytes = b"", **event: Any) -> None:
+    def send(self, payload: bytes = b"", **event: Any) -> None:
         """Send an event."""
         if "trying" in event:
             self._trying.append(event["trying"])
@@ -66,29 +66,29 @@ class _EventSender(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         """Send a log record."""
-        self.tell(log=record.getMessage(), level=record.levelno)
+        self.send(log=record.getMessage(), level=record.levelno)
 
 
 def main() -> int:
     """Handle requests until idle for IDLE_SECONDS, or the parent is gone."""
     with serving() as parent:
-        teller = _EventSender(parent)
-        _log.addHandler(teller)
+        events = _EventSender(parent)
+        _log.addHandler(events)
         _log.propagate = False
         icds.trust()  # the parent finds out what kills this process
         environment.trust()
-        performer = _RequestHandler(teller)
+        handler = _RequestHandler(events)
         for message in parent.messages(IDLE_SECONDS):
             message_parts = pickle.loads(message["payload"])
-            request, teller.step_seconds, teller.between_seconds, usage, level = message_parts
+            request, events.step_seconds, events.between_seconds, usage, level = message_parts
             _log.setLevel(level)
             if usage is not None:
                 environment.reserve_as_much(usage)
             word, *arguments = request
-            with progress.forwarded_to(lambda *step: teller.tell(progress=step)):
-                answer = getattr(performer, word)(*arguments)
+            with progress.forwarded_to(lambda *step: events.send(progress=step)):
+                answer = getattr(handler, word)(*arguments)
             payload = answer.pop("payload") if isinstance(answer, dict) else b""
-            teller.tell(payload, answer=answer)
+            events.send(payload, answer=answer)
             signal.alarm(0)
     return 0
 
@@ -96,8 +96,8 @@ def main() -> int:
 class _RequestHandler:
     """Handles requests. The planner is reused if the next request is for the same device."""
 
-    def __init__(self, teller: _EventSender) -> None:
-        self._tell = teller.tell
+    def __init__(self, events: _EventSender) -> None:
+        self._send = events.send
         self._same: object = None
         self._planner: Planner | None = None
 
@@ -107,7 +107,7 @@ class _RequestHandler:
         `environment`: variables that select libraries in place of the loader's defaults.
         """
         os.environ.update(environment or {})
-        with ReportedTrials({}, self._tell).attempt(Trial(PLATFORMS)):
+        with ReportedTrials({}, self._send).attempt(Trial(PLATFORMS)):
             return [asdict(each) for each in probe_platforms()]
 
     def self_tests(
@@ -123,16 +123,16 @@ class _RequestHandler:
         """
         _log.setLevel(logging.CRITICAL)  # a failed build only means "not proven"
         info, known = self._require_device(info.index, info.identity), {*passed}
-        told = ReportedTrials({}, self._tell)
+        trials = ReportedTrials({}, self._send)
         for test in progress.each(tests, lambda test: f"self-test {test.name}"):
             name = test.name
-            with told.attempt(test) as under_way:
+            with trials.attempt(test) as under_way:
                 if name in BY_NAME and BY_NAME[name].proven_by & known:
                     under_way.how = "not needed"
                 else:
                     proven = [name, *(known & {OWN_BUILTINS})]
                     under_way.how = run_self_test(info, proven, profile)
-            self._tell(log=f"device {info.index}, {name}: {under_way.how}", level=logging.DEBUG)
+            self._send(log=f"device {info.index}, {name}: {under_way.how}", level=logging.DEBUG)
             if under_way.how == PASSED:
                 known.add(name)
 
@@ -172,7 +172,7 @@ class _RequestHandler:
                 planner.device.close()
             identity, options = same
             self._require_device(options.device, identity)
-            trials = ReportedTrials(left_out, self._tell)
+            trials = ReportedTrials(left_out, self._send)
             planner = self._planner = Planner(options, open_device(options), trials)
             self._same = same
         return planner

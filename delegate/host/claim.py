@@ -90,8 +90,8 @@ class Claim:
                     variables.require(self.graph, apart, self.verdicts)
                 if not (
                     self._refuse_shared_variables(groups)
-                    or self._refuse_by_options(groups)
-                    or self._refuse_too_large(groups)
+                    or self._refuse_small_or_too_many(groups)
+                    or self._make_executors(groups)
                 ):
                     break
         except BaseException:
@@ -209,8 +209,8 @@ class Claim:
             self._refuse(*found)
         return found is not None
 
-    def _refuse_by_options(self, groups: Sequence[Partition]) -> bool:
-        """Refuse one partition that the options exclude; return whether there was one."""
+    def _refuse_small_or_too_many(self, groups: Sequence[Partition]) -> bool:
+        """Refuse a small or excluded partition; return whether there was one."""
         options = self._options
         groups = groups if self._variables is None else self._variables.optional_groups(groups)
         left = too_small_or_too_many(
@@ -221,7 +221,8 @@ class Claim:
             self._refuse(group.indices, why)
         return left is not None
 
-    def _refuse_too_large(self, groups: Sequence[Partition]) -> bool:
+    def _make_executors(self, groups: Sequence[Partition]) -> bool:
+        """Make each partition's executor; return whether nodes were refused instead."""
         for group, share in progress.shares(groups, progress.AT_GROUPS):
             if group.indices in self._executors:
                 continue

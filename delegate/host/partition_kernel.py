@@ -86,7 +86,7 @@ class PartitionKernel:
         self._keeps = lock is not None
         self._is_busy = False
         self._run_method: RunMethod | None = None
-        self._rows: list[Any] = []  # records of runs by `_way`
+        self._rows: list[Any] = []  # records of runs by `_run_method`
         self._requirements = _requirements_of(executor)
         self._tensors = claim.tensors
         self._watch = self._new_watch()

@@ -218,7 +218,7 @@ class DirectAccess(CopyStrategy):
     """The host copies into the arena, which is host memory; batch size 1 only.
 
     The arena stays mapped while kernels run. OpenCL 1.2 leaves undefined what they see, so this
-    needs `Device.shares_memory` and a bytewise comparison of a run (DeviceBench.transfers).
+    needs `Device.shares_memory` and a bytewise comparison of a run (DeviceBench.copy_strategies).
     """
 
     def __init__(

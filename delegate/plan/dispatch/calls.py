@@ -130,7 +130,7 @@ def calls_of(
     """Return a program's calls in a mode; one by one if the device cannot do it.
 
     Raises:
-        DeviceError, KernelBuildError: as Kernels.trial; or it does not fit.
+        DeviceError, KernelBuildError: as Kernels.kernel; or it does not fit.
     """
     launches = program.launches
     if dispatch_mode == PERSISTENT and len(launches) > 1:

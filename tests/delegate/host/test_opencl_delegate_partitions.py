@@ -39,7 +39,7 @@ from tflite_opencl.models.build import numbers
         (
             {"min_nodes_per_partition": 0},
             [],
-            "a partition of 1 that costs a CPU less than the detour",
+            "a partition of 1 that costs a CPU less than its copies",
         ),
         ({"min_nodes_per_partition": 1}, [[0, 1, 2], [4], [6, 7]], None),
         (

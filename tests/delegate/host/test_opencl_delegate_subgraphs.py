@@ -111,7 +111,7 @@ def test_small_conditions_and_bodies_are_the_cpu_s(device: DeviceInfo) -> None:
     delegate = delegate_for(loop(), device, min_nodes_per_partition=0)
     interpreter(loop(), delegate)
     assert taken(delegate) == {0: [], 1: [], 2: []}
-    why = "a partition of 2 that costs a CPU less than the detour"
+    why = "a partition of 2 that costs a CPU less than its copies"
     assert {each.reason for each in delegate.subgraph_verdicts[2]} == {why}
 
 

@@ -298,7 +298,7 @@ def test_what_a_stronger_proof_covers_is_not_tested(
 
     monkeypatch.setattr(helper_child._log, "setLevel", lambda level: None)
     child = helper_child._RequestHandler(helper_child._EventSender(Channel(0, 1)))
-    monkeypatch.setattr(child, "_tell", tell)
+    monkeypatch.setattr(child, "_send", tell)
     child.self_tests(device, None, tests, ())
     assert asked == ["order_ptx", "nearest"]
     assert told == dict(zip(tests, (PASSED, PASSED, "not needed"), strict=True))
