@@ -5,13 +5,18 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from typing import Any
 
 from delegate.plan.passes import PASSES
 from delegate.plan.tuning.chooser import MODES
 from delegate.profiles import DeviceProfile, read_device_profile
 
 FP32, FP16 = PRECISIONS = ("fp32", "fp16")
+# Of delegates alone: a Model runs the whole graph on the device, with launches that may be merged.
+DELEGATE_ONLY = frozenset(
+    ("exclude_ops", "min_nodes_per_partition", "max_delegated_partitions", "profiling")
+)
 _LISTS = (("exclude_ops", "op names"), ("exclude_isa", "names"), ("passes", "names"))
 
 
@@ -94,6 +99,11 @@ class Options:
         for field, words in (("tune", MODES), ("precision", PRECISIONS)):
             if (given := getattr(self, field)) not in words:
                 raise ValueError(f"{field}='{given}': one of {', '.join(words)}")
+
+    def of_model(self) -> dict[str, Any]:
+        """Return the keywords for class Model: all options that apply to one."""
+        names = {field.name for field in fields(self)} - DELEGATE_ONLY
+        return {name: getattr(self, name) for name in names}
 
     @property
     def allows_fp16(self) -> bool:

@@ -34,7 +34,6 @@ EXAMPLES = (
     ("tflite-opencl tune a.tflite b.tflite --device pocl", "two models, on a device"),
     ("tflite-opencl tune model.tflite --batch 8", "as label_image --batch 8 runs it"),
 )
-_OF_MODELS = "device", "tune", "device_profile", "precision"  # that class Model has, too
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,10 +103,9 @@ def _tuned(name: str, graph: Graph, told: Options, runtime: Runtime) -> Tuned:
 
 def _tuned_batch(name: str, graph: Graph, told: Options, batch: int) -> Tuned:
     begun, nodes = time.perf_counter(), len(graph.nodes)
-    same = {each: getattr(told, each) for each in _OF_MODELS}
     with bars.start(f"{os.path.basename(name)}, batches of {batch}") as watch:
         try:
-            with Model(graph, batch=batch, **same) as model:
+            with Model(graph, batch=batch, **told.of_model()) as model:
                 device, left = model.device.name, model.tuning_left
         except Unsupported as refusal:
             why = f"OpenCL does not run the whole model: {refusal}"

@@ -28,13 +28,9 @@ from delegate.guard.isolation.backend import AnyState
 from delegate.model.multi_device import MultiDevice, Portion
 from delegate.model.one_device import OneDevice
 from delegate.model.run import Array, Run, checked_arrays, details_of
-from delegate.options import Options
+from delegate.options import DELEGATE_ONLY, Options
 from delegate.run.device_list import DeviceInfo, several_devices
 
-# Options that do not apply to a Model.
-_OF_DELEGATES = frozenset(
-    ("exclude_ops", "min_nodes_per_partition", "max_delegated_partitions", "profiling")
-)
 _log = logging.getLogger("delegate")
 
 
@@ -86,7 +82,7 @@ class Model:
         """
         if batch < 1:
             raise ValueError(f"a batch of {batch}: at least one picture must be run")
-        if none := _OF_DELEGATES & {*keywords}:
+        if none := DELEGATE_ONLY & {*keywords}:
             raise TypeError(f"a Model runs the whole graph on the device: no {', '.join(none)}")
         options = Options(device, **keywords)
         if isinstance(model, Graph) and signature is not None:

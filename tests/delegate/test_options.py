@@ -3,15 +3,20 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from dataclasses import fields
 from typing import Any
 
 import pytest
 
 from delegate import DeviceInfo, Model, OpenCLDelegate, Options
+from delegate.engine import Engine
 from delegate.graph.verdict import Verdict
 from delegate.inspect import write_model
+from delegate.options import DELEGATE_ONLY
 from delegate.plan.passes import PASSES
+from delegate.plan.planners.child_planner import ChildPlanner
+from delegate.plan.planners.plan_reader import IN_KEY
 from tests.support.nets import net
 
 MODEL = write_model(net([("ADD", [0, 0], 1)]))
@@ -60,6 +65,31 @@ def test_every_option_is_a_keyword(device: DeviceInfo) -> None:
         OpenCLDelegate(MODEL, tuned="off")
     with pytest.raises(TypeError, match="runs the whole graph on the device: no exclude_ops"):
         Model(MODEL, device.index, exclude_ops=["ADD"])
+
+
+def test_a_model_has_the_options_that_apply_to_it(device: DeviceInfo) -> None:
+    options = Options(device.index, tune="off", alternative="plain", exclude_ops=["ADD"])
+    with Model(MODEL, **options.of_model()) as model:
+        assert model.device == device
+    for name in DELEGATE_ONLY:
+        with pytest.raises(TypeError, match=f"no {name}"):
+            Model(MODEL, device.index, **{name: getattr(options, name)})
+
+
+def test_plans_of_other_options_have_another_key(device: DeviceInfo) -> None:
+    others: dict[str, Any] = {
+        "alternative": "plain", "passes": (), "precision": "fp16", "profiling": True,
+    }  # fmt: skip
+    assert sorted(others) == IN_KEY
+
+    def key(**keywords: Any) -> str:
+        with closing(Engine(Options(device.index, tune="off", **keywords), ChildPlanner)) as engine:
+            assert isinstance(engine._planning, ChildPlanner)
+            return engine._planning._name("registers", ())
+
+    keys = [key(), *(key(**{name: value}) for name, value in others.items())]
+    assert len(set(keys)) == len(keys)
+    assert key(run_timeout=5.0) == keys[0]
 
 
 def test_the_record_stands_for_the_keywords(device: DeviceInfo) -> None:

@@ -12,6 +12,7 @@ import logging
 import threading
 from abc import abstractmethod
 from collections.abc import Callable, Collection, Hashable, Sequence
+from dataclasses import fields
 from typing import TypeVar
 
 from delegate.errors import DeviceError, KilledChild, TooLarge, Unsupported
@@ -34,6 +35,17 @@ ResultT = TypeVar("ResultT")
 _log = logging.getLogger("delegate")
 
 
+# Options that no plan depends on, and those that the key has in another form: of the device and its
+# profile, the instructions that are proven, the graph's nodes, whether anything is measured.
+_NOT_IN_KEY = frozenset(
+    (
+        "device", "device_profile", "exclude_isa", "exclude_ops", "in_child_first", "isolate",
+        "max_delegated_partitions", "min_nodes_per_partition", "own_context", "plan", "run_timeout",
+        "tune",
+    )
+)  # fmt: skip
+IN_KEY = sorted({field.name for field in fields(Options)} - _NOT_IN_KEY)
+
 Parse = Callable[[bytes, ContentSource], ResultT]
 
 
@@ -48,7 +60,7 @@ class PlanReader:
         self._options = options
         self._device = device
         self._backend = backend_of(device)
-        planning_options = options.alternative, options.profiling, options.precision, options.passes
+        planning_options = [getattr(options, name) for name in IN_KEY]
         is_off = options.tune == OFF
         self._facts = device.identity, sorted(device.proven), planning_options, is_off
         self._unmeasured: dict[tuple[int, ...], int] = {}  # by the node indices of a partition
