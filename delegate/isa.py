@@ -20,7 +20,6 @@ PARAMS_ARGUMENT = "params_argument"  # a launch's parameter block as a kernel ar
 OWN_BUILTINS = "own_builtins"
 STORED_HALVES = "stored_halves"  # vload_half and vstore_half, which are in OpenCL C 1.2
 FP16 = "fp16"  # fp16 arithmetic: cl_khr_fp16
-AMX = "amx"  # each process must request the tile registers, see guard/children/process.py
 _EACH_HAS = {"x86_64": "sse2", "i686": "sse2", "aarch64": "asimd"}  # flags that all CPUs have
 ORDER_X86, ORDER_ARM, ORDER_PTX = "order_x86", "order_arm", "order_ptx"
 
@@ -30,7 +29,7 @@ class Feature:
     """An instruction, a memory order or an extension."""
 
     name: str
-    device_types: tuple[str, ...]  # of the devices that try it; none: only in tests
+    device_types: tuple[str, ...]  # of the devices that try it; empty: only in tests
     group_items: int  # of its self-test
     # What the compiler must support: ASSEMBLY, INTEGER_DOT_PRODUCT, FP16, or "": OpenCL C 1.2.
     needs: str = ""
@@ -41,10 +40,13 @@ class Feature:
     macro: str = ""
     takes_int8: bool = False
     # Whether the device must also report it as accelerated: compilers may emulate it.
-    is_asked: bool = False
-    # The processors that may have it, as named by platform.machine(); none: any.
+    must_be_accelerated: bool = False
+    # The processors that may have it, as named by platform.machine(); empty: any.
     processors: frozenset[str] = frozenset()
     flags: tuple[str, ...] = ()  # names in Linux's /proc/cpuinfo: any of these
+    # Whether each process must ask Linux for x86's tile registers: see guard/children/process.py.
+    uses_tile_registers: bool = False
+    lookup_bytes: int = 0  # vector size of its kernel in lookup.cl; 0: it has none there
 
     @property
     def kernel(self) -> str:
@@ -57,25 +59,26 @@ class Feature:
         return "order" in (self.test, self.name)
 
 
-# The common fields of dot products.
+# Common fields: of a CPU's instructions, and of dot products.
+_OF_CPU = (_CPU, 1, ASSEMBLY)
 _DOT = (_NOT_CPU, 32, INTEGER_DOT_PRODUCT, "dot")
 
 # In the order of the self-tests. Persistent kernels use one of the orders.
 FEATURES = (
     # First, as it speeds up the compilation of later tests.
     Feature(OWN_BUILTINS, _CPU, 1),
-    Feature("avx2", _CPU, 1, ASSEMBLY, processors=_X86, flags=("avx2",)),
-    Feature("vnni", _CPU, 1, ASSEMBLY, processors=_X86, flags=("avx512_vnni", "avx_vnni")),
-    Feature(AMX, _CPU, 1, ASSEMBLY, processors=_X86, flags=("amx_int8",)),
-    Feature("dotprod", _CPU, 1, ASSEMBLY, processors=_ARM, flags=("asimddp",)),
-    Feature("i8mm", _CPU, 1, ASSEMBLY, processors=_ARM, flags=("i8mm",)),
-    Feature(ORDER_X86, _CPU, 1, ASSEMBLY, test="order", processors=_X86),
-    Feature(ORDER_ARM, _CPU, 1, ASSEMBLY, test="order", processors=_ARM),
+    Feature("avx2", *_OF_CPU, processors=_X86, flags=("avx2",), lookup_bytes=32),
+    Feature("vnni", *_OF_CPU, processors=_X86, flags=("avx512_vnni", "avx_vnni"), lookup_bytes=64),
+    Feature("amx", *_OF_CPU, processors=_X86, flags=("amx_int8",), uses_tile_registers=True),
+    Feature("dotprod", *_OF_CPU, processors=_ARM, flags=("asimddp",)),
+    Feature("i8mm", *_OF_CPU, processors=_ARM, flags=("i8mm",)),
+    Feature(ORDER_X86, *_OF_CPU, test="order", processors=_X86),
+    Feature(ORDER_ARM, *_OF_CPU, test="order", processors=_ARM),
     Feature("dp4a", _NOT_CPU, 32, ASSEMBLY),
     Feature("mma", _NOT_CPU, 32, ASSEMBLY),
     Feature(ORDER_PTX, _NOT_CPU, 1, ASSEMBLY, test="order"),
-    Feature("dot", *_DOT, macro="DOT_KHR", takes_int8=True, is_asked=True),
-    Feature("mixed_dot", *_DOT, macro="DOT_KHR_MIXED", is_asked=True),
+    Feature("dot", *_DOT, macro="DOT_KHR", takes_int8=True, must_be_accelerated=True),
+    Feature("mixed_dot", *_DOT, macro="DOT_KHR_MIXED", must_be_accelerated=True),
     Feature("arm_dot", *_DOT, macro="DOT_ARM", takes_int8=True),
     Feature("qcom_dot", *_DOT, macro="DOT_QCOM"),
     Feature("emulated_dot", (), 32, test="dot", macro="DOT_EMULATED", takes_int8=True),
@@ -91,6 +94,9 @@ FEATURES = (
 BY_NAME = {feature.name: feature for feature in FEATURES}
 DOTS = tuple(feature for feature in FEATURES if feature.macro)  # the best first
 ORDERS = frozenset(feature.name for feature in FEATURES if feature.is_order)
+TILE_REGISTERS = frozenset(feature.name for feature in FEATURES if feature.uses_tile_registers)
+_WITH_LOOKUP = (feature for feature in FEATURES if feature.lookup_bytes)
+LOOKUPS = tuple(sorted(_WITH_LOOKUP, key=lambda f: -f.lookup_bytes))  # the widest vectors first
 
 
 def tried_on(device_type: str) -> list[str]:

@@ -81,7 +81,7 @@ class Target:
     registers: int = 0
     # Elements that a GPU work-item loads at once, of 16 bytes: 4 float32 or 8 fp16.
     load_lanes: int = 4
-    # Features beyond OpenCL C 1.2 that passed a numeric self-test: "vnni", "avx2", "dp4a", ...
+    # Names of the features of delegate/isa.py that passed their self-tests.
     isa: frozenset[str] = frozenset()
     rules: Rules = field(default_factory=Rules)
 

@@ -14,6 +14,7 @@ from delegate.isa import (
     DOTS,
     FEATURES,
     LANES16,
+    LOOKUPS,
     ORDERS,
     instructions,
     lacked_by,
@@ -87,6 +88,9 @@ def test_groups_of_rows() -> None:
     # each has a way to run its kernels, and so to build them
     assert found == {name for way in EVERY_WAY for name in way.isa}
     assert [dot.name for dot in DOTS][:4] == ["dot", "mixed_dot", "arm_dot", "qcom_dot"]
+    assert [each.name for each in LOOKUPS] == ["vnni", "avx2"]
+    for each in LOOKUPS:
+        assert f"\nKERNEL(lookup_{each.name})\n" in files()["lookup.cl"].read_text()
 
 
 @pytest.mark.parametrize("name", device_profile_names())

@@ -78,7 +78,7 @@ class ProtectedCall:
 
 
 def tile_registers_refused() -> str:
-    """Request AMX's tile registers for all threads of this process; return why not, or "".
+    """Request x86's tile registers for all threads of this process; return why not, or "".
 
     The permission is permanent. Linux before 5.16 lacks the request, and later ones refuse it if a
     thread's signal stack is too small for the tiles. Afterwards no thread can have so small a

@@ -9,7 +9,7 @@ from delegate.errors import DeviceError, NoDeviceError
 from delegate.guard.children import process
 from delegate.guard.isolation.backend import AnyDevice
 from delegate.guard.probing.probe import examine
-from delegate.isa import AMX, most_lanes
+from delegate.isa import TILE_REGISTERS, most_lanes
 from delegate.options import Options
 from delegate.run.device import Device
 from delegate.run.device_list import matching
@@ -20,9 +20,10 @@ _log = logging.getLogger("delegate")
 
 def usable_isa(proven: frozenset[str]) -> frozenset[str]:
     """Return the features that the operating system lets this process use."""
-    if AMX in proven and (why := process.tile_registers_refused()):
-        _log.info("%s: amx is not used", why)
-        return proven - {AMX}
+    tiled = proven & TILE_REGISTERS
+    if tiled and (why := process.tile_registers_refused()):
+        _log.info("%s: %s is not used", why, " or ".join(sorted(tiled)))
+        return proven - tiled
     return proven
 
 

@@ -22,7 +22,7 @@ from delegate.errors import DelegateError
 from delegate.graph.ir import Tensor
 from delegate.guard.children import process
 from delegate.guard.children.trials import DEVICE, FRESH, PASSED
-from delegate.isa import AMX, BY_NAME, LANES16, OWN_BUILTINS, PARAMS_ARGUMENT, Feature
+from delegate.isa import BY_NAME, LANES16, OWN_BUILTINS, PARAMS_ARGUMENT, Feature
 from delegate.launch import Alternative, Constant, Launch, Params, Program, Step
 from delegate.ops._numbers import fixed_point
 from delegate.plan.dispatch.kernels import Kernels
@@ -169,9 +169,9 @@ def _order_program(feature: Feature, group_items: int) -> Program:
 
 def feature_test(device: Device, feature: Feature) -> str:
     """Build and run the self-test of a feature; return PASSED, or the failure."""
-    if feature.is_asked and not is_accelerated(device.cl_device, feature.takes_int8):
+    if feature.must_be_accelerated and not is_accelerated(device.cl_device, feature.takes_int8):
         return "the device does not say that it is accelerated"
-    if feature.name == AMX and (why := process.tile_registers_refused()):
+    if feature.uses_tile_registers and (why := process.tile_registers_refused()):
         return why
     if feature.is_order:
         # Groups of one item and of several use different kernels.

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from delegate.errors import Unsupported
 from delegate.graph.ir import Tensor
+from delegate.isa import LOOKUPS
 from delegate.launch import Alternative, Constant, Launch, Params, element_type
 from delegate.ops._checks import quantized
 from delegate.ops._checks.node import require_same_shape
@@ -26,8 +27,6 @@ from delegate.target import Target
 
 # Elements a work-item takes at once: a word of 8-bit values, two of 16-bit ones.
 _LANES = 4
-# Instructions, the best first, and the bytes of their vectors.
-_X86 = (("vnni", 64), ("avx2", 32))
 
 # Every value an element can have, by its bits read as an unsigned number -> the answers.
 Answers = Callable[[NDArray[np.int64]], NDArray[Any]]
@@ -87,10 +86,11 @@ def lookup(
     if elements < _LANES or moved == "uint2":
         return (fallback,)
     vectors = launch("lookup_vector", ceil_div(elements, _LANES))
-    x86 = [(isa, size) for isa, size in _X86 if isa in target.isa and elements >= size]
+    proven = [(f.name, f.lookup_bytes) for f in LOOKUPS if f.name in target.isa]
+    fitting = [(isa, size) for isa, size in proven if elements >= size]
     if count != 256 or table_constant.size_bytes != 256:
-        x86 = []
-    best = [of_vectors(isa, size) for isa, size in x86[:1]]
+        fitting = []
+    best = [of_vectors(isa, size) for isa, size in fitting[:1]]
     return (*best, Alternative(f"vector {_LANES}", (vectors,)), fallback)
 
 

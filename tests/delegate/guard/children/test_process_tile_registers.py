@@ -14,12 +14,13 @@ from delegate.guard.children import process
 from delegate.guard.probing import opening
 from delegate.guard.probing.probe import Proof, examine
 from delegate.guard.probing.self_tests import feature_test
-from delegate.isa import AMX, BY_NAME
+from delegate.isa import BY_NAME
 from delegate.run.device import Device
 from delegate.target import Rules
 from tests.support.process import run_python
 from tests.support.tiers import slow
 
+AMX = "amx"
 WHY = "Linux gives this process no tile registers: No space left on device"
 
 
