@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What runs convolutions by Arm's instructions."""
+"""Lowering of convolutions to Arm's instructions."""

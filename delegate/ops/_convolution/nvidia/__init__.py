@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What runs convolutions by NVIDIA's instructions."""
+"""Lowering of convolutions to NVIDIA's instructions."""

@@ -29,21 +29,21 @@ from delegate.target import Target
 
 GROUP_ITEMS = 256
 _WARPS = GROUP_ITEMS // 32
-_LEAST_ROWS = 5  # of a hybrid product: fewer share weights in fully_connected_row.cl
-_MANY_PIXELS = 2048  # of a picture: its last tile may be half empty
+_LEAST_ROWS = 5  # of a hybrid product; fewer rows share weights in fully_connected_row.cl
+_MANY_PIXELS = 2048  # with so many, a half empty last tile costs little
 
 
 @dataclass(frozen=True, slots=True)
 class _Shape:
-    """How a work-group's warps share a tile; each a power of 2."""
+    """How a work-group's warps divide a tile; each number is a power of 2."""
 
-    p_blocks: int  # of 8 pixels, a warp at once
-    c_blocks: int  # of 16 channels, a warp at once
+    p_blocks: int  # of 8 pixels, which a warp computes at once
+    c_blocks: int  # of 16 channels, which a warp computes at once
     blocks_m: int  # warps along the pixels
     blocks_n: int  # warps along the channels
     parts: int  # warps along a sum's terms
-    turns: int = 1  # blocks of pixels a warp takes one after the other
-    is_ahead: bool = False  # whether weights are loaded a step ahead, too; for one turn
+    turns: int = 1  # blocks of pixels that a warp computes one after the other
+    is_ahead: bool = False  # whether weights, too, are loaded a step ahead; for one turn
 
     @property
     def pixels(self) -> int:
@@ -54,14 +54,14 @@ class _Shape:
         return 16 * self.c_blocks * self.blocks_n
 
     def tiles(self, conv: Convolution) -> tuple[int, int]:
-        """How many there are along the pixels and along the channels."""
+        """Return how many tiles there are along the pixels and along the channels."""
         return ceil_div(conv.pixels, self.pixels), ceil_div(conv.out_c, self.channels)
 
 
 def alternatives(conv: Quant8Convolution, target: Target) -> tuple[Alternative, ...]:
-    """Return the launches by matrix instructions, none where the device has not proven them.
+    """Return the launches by matrix instructions; none if the device has not proven them.
 
-    The first takes least time for one picture, the others for many.
+    The first is expected to be the fastest for one picture, the others for batches.
     """
     if conv.residual is not None and conv.out_c % 4:
         return ()  # it is read by words
@@ -79,17 +79,19 @@ def _chosen(conv: Convolution, target: Target) -> tuple[_Shape, ...]:
 def hybrid(product: Product, target: Target) -> tuple[Alternative, ...]:
     """Return the same of floats that are quantised at each run.
 
-    None for few rows, and for several pictures whose windows leave them: each has zero points of
+    None for few rows, and for several pictures whose windows leave them: each has a zero point of
     its own.
     """
     is_alone = product.batch == 1 or product.is_matrix
     if product.groups > 1 or not is_alone or product.pixels < _LEAST_ROWS:
         return ()
     pictures = pictures_of(product, "int8", target)
-    own = replace(product, source=pictures.values)
+    of_pictures = replace(product, source=pictures.values)
     return tuple(
-        Alternative(_name(shape), (*pictures.launches, _hybrid_launch(own, pictures, shape)))
-        for shape in _chosen(own, target)
+        Alternative(
+            _name(shape), (*pictures.launches, _hybrid_launch(of_pictures, pictures, shape))
+        )
+        for shape in _chosen(of_pictures, target)
     )
 
 
@@ -113,7 +115,7 @@ def _steps(conv: Convolution) -> int:
 
 
 def _shapes(p_blocks: int, c_blocks: int) -> Iterator[_Shape]:
-    """Every way to share a tile among a work-group's warps."""
+    """Yield every way to divide a tile among a work-group's warps."""
     sizes = [n for n in (1, 2, 4, 8, 16) if n <= _WARPS]
     for m, n in itertools.product(sizes, sizes):
         if m * n <= _WARPS:
@@ -121,20 +123,20 @@ def _shapes(p_blocks: int, c_blocks: int) -> Iterator[_Shape]:
 
 
 def _for_one_picture(conv: Convolution, target: Target) -> _Shape:
-    """The shape whose tiles take least time where each unit runs one group of them at a time."""
+    """Return the fastest shape if each unit runs one group at a time."""
     steps = _steps(conv)
 
     def cycles(shape: _Shape) -> float:
         along_m, along_n = shape.tiles(conv)
         rounds = ceil_div(along_m * along_n, target.compute_units)
         part_steps = ceil_div(steps, shape.parts)
-        # Two steps' loads are under way at once. What follows was fitted to an H200.
+        # Two steps' loads are in flight at once. The constants are fitted to an H200.
         waiting = 700 * ceil_div(part_steps, 2)
         working = 24 * part_steps * (shape.p_blocks + 2 * shape.c_blocks)
         finishing = 80 * shape.p_blocks * shape.c_blocks / shape.parts + 250 * (shape.parts > 1)
         return rounds * (1500 + waiting + working + finishing)
 
-    # Partial sums wait in local memory: 16 KB where a warp has 16 x 32.
+    # Partial sums lie in local memory: 16 KB if a warp has 16 x 32.
     fitting = (
         replace(shape, is_ahead=True)
         for p_blocks in (1, 2, 4)
@@ -145,10 +147,11 @@ def _for_one_picture(conv: Convolution, target: Target) -> _Shape:
 
 
 def _for_many(conv: Convolution) -> Iterator[_Shape]:
-    """The shapes that take the units least time in all, with work enough to hide every wait.
+    """Yield the shapes with the least total time of all units, given work to hide latencies.
 
-    In turns a warp loads pixels while it works. Without them more groups share what weights a unit
-    has loaded, and larger blocks load less. Which of these counts depends on the layer.
+    With several turns, a warp loads pixels while it computes. With one, more groups share the
+    weights that a unit has loaded, and larger blocks load less. Which is faster depends on the
+    layer.
     """
     turned = _least_work(conv, (2, 4) if conv.out_c > 32 else (4, 2), (1, 2, 4, 8))
     yield turned
@@ -158,13 +161,13 @@ def _for_many(conv: Convolution) -> Iterator[_Shape]:
 
 
 def _least_work(conv: Convolution, blocks: tuple[int, int], turns_tried: tuple[int, ...]) -> _Shape:
-    """The best shape of a warp's blocks along the pixels and along the channels."""
+    """Return the best shape; `blocks`: of a warp, along the pixels and along the channels."""
     steps = _steps(conv)
 
     def cycles(shape: _Shape) -> tuple[float, int]:
         along_m, along_n = shape.tiles(conv)
         turns = ceil_div(conv.pixels, shape.pixels // shape.turns) * along_n
-        # Warps side by side along the pixels share weights.
+        # Warps along the pixels share weights.
         a_turn = (40 * steps + 120) * (1.1 if shape.blocks_m == 1 else 1)
         return turns * a_turn + 200 * along_m * along_n, -shape.blocks_m
 
@@ -173,37 +176,37 @@ def _least_work(conv: Convolution, blocks: tuple[int, int], turns_tried: tuple[i
 
 
 def _launch(conv: Quant8Convolution, shape: _Shape) -> Launch:
-    own: Params = {
+    fields: Params = {
         "channels": alike_by_eight_rows(conv, _padded_c(conv, shape)),
         "weight_zero": conv.weight_zero,
     }
     if not _is_pointwise(conv):
-        own["input_zeros"] = four_zeros(conv.input_zero, conv.source.dtype)
+        fields["input_zeros"] = four_zeros(conv.input_zero, conv.source.dtype)
     defines: Defines = {
         "SUMS_PIXELS": int(conv.weight_zero != 0),
         "SINGLE_ROUNDING": int(conv.single_rounding),
         **rounding(conv),
     }
-    return _shape_launch(conv, shape, own, defines)
+    return _shape_launch(conv, shape, fields, defines)
 
 
 def _hybrid_launch(product: Product, pictures: Rows, shape: _Shape) -> Launch:
     rows, more = product.channels().pack, _padded_c(product, shape) - product.out_c
     size = 12 * _padded_c(product, shape)
-    own: Params = {
+    fields: Params = {
         "channels": Constant(size, lambda: np.pad(rows(), ((0, 0), (0, more)))),
         "row_scales": pictures.scales,
         "row_zeros": pictures.zeros,
     }
-    return _shape_launch(product, shape, own, {"SUMS_PIXELS": 0})
+    return _shape_launch(product, shape, fields, {"SUMS_PIXELS": 0})
 
 
 def _padded_c(conv: Convolution, shape: _Shape) -> int:
     return shape.tiles(conv)[1] * shape.channels
 
 
-def _shape_launch(conv: Convolution, shape: _Shape, own: Params, defines: Defines) -> Launch:
-    """Return a launch of conv_2d_mma.cl; `own`, `defines`: what the types alone have."""
+def _shape_launch(conv: Convolution, shape: _Shape, fields: Params, defines: Defines) -> Launch:
+    """Return a launch of conv_2d_mma.cl; `fields`, `defines`: those of its arithmetic."""
     along_m, along_n = shape.tiles(conv)
     padded_c = _padded_c(conv, shape)
     part_steps = ceil_div(_steps(conv), shape.parts)
@@ -211,7 +214,7 @@ def _shape_launch(conv: Convolution, shape: _Shape, own: Params, defines: Define
     is_pointwise = _is_pointwise(conv)
     params: Params = {
         "weights": packed_weights(conv, shape.c_blocks, padded_c, steps),
-        **own,
+        **fields,
         "pixels": conv.pixels,
         "padded_c": padded_c,
         "tiles_n": along_n,
@@ -250,7 +253,7 @@ def _shape_launch(conv: Convolution, shape: _Shape, own: Params, defines: Define
 
 
 def _saturates(conv: Quant8Convolution) -> bool:
-    """Whether the type's own limits clamp, and no result is 2^22 or more before."""
+    """Whether the clamp is the type's range, and all results before it are below 2^22."""
     limits = np.iinfo(conv.result.dtype)
     if conv.clamp != (limits.min, limits.max):
         return False
@@ -260,11 +263,11 @@ def _saturates(conv: Quant8Convolution) -> bool:
     return bool((largest * np.ldexp(multiplier, shift.astype(np.int64) - 31)).max() < 2**21)
 
 
-def rounding(conv: Quant8Convolution, is_able: bool = True) -> dict[str, int | str]:
-    """Return the macros of requantize_word.clh but SINGLE_ROUNDING.
+def rounding(conv: Quant8Convolution, can_saturate: bool = True) -> dict[str, int | str]:
+    """Return the macros of requantize_word.clh except SINGLE_ROUNDING.
 
-    `is_able`: whether the device has what takes several numbers to their type's range at once.
+    `can_saturate`: whether the device clamps several numbers to their type's range at once.
     """
-    is_saturated = is_able and _saturates(conv)
+    is_saturated = can_saturate and _saturates(conv)
     is_from_zero = conv.result.dtype == "uint8" and conv.output_zero == 0
     return {"SATURATES": int(is_saturated), "FROM_ZERO": int(is_saturated and is_from_zero)}

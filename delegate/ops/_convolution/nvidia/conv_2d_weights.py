@@ -17,13 +17,13 @@ FAR = -(2**30)  # a row that is out of bounds from any window
 
 
 def rows_of(conv: Convolution) -> tuple[int, int]:
-    """How many runs of neighbouring bytes a window is, and the bytes of one."""
+    """Return how many runs of neighbouring bytes a window has, and the bytes of one."""
     rows = conv.area.kernel_h if conv.area.dilation_w == 1 else conv.taps
     return rows, conv.taps // rows * conv.in_c
 
 
 def packed_weights(conv: Convolution, c_blocks: int, padded_c: int, steps: int) -> Constant:
-    """The weights as stored, in the order in which warps load them, zeros where there are none."""
+    """Return the weights as stored, padded with zeros, in the order in which warps load them."""
     out_c = conv.out_c
     rows, row_bytes = rows_of(conv)
     chunks, weights = ceil_div(row_bytes, CHUNK), conv.weights
@@ -42,7 +42,7 @@ def packed_weights(conv: Convolution, c_blocks: int, padded_c: int, steps: int) 
 
 
 def chunk_table(conv: Convolution, steps: int) -> Constant:
-    """Row, byte and length of each chunk of a window, then a one for each of its terms."""
+    """Return each chunk's row, byte and length in a window, then a one for each of its terms."""
     area = conv.area
     rows, row_bytes = rows_of(conv)
     entries = steps * LANES_A_PIXEL

@@ -17,14 +17,14 @@ from delegate.target import Target
 
 _MOST_TAPS = 49  # a window's code is unrolled
 _WIDTHS = (4, 2, 1)  # pixels of a row a work-item
-_TALL = 14  # most rows a work-item goes down where there are many pictures
-_REGISTERS = 130  # a work-item may take: two groups of 256 on a unit, and few values in memory
+_TALL = 14  # maximum rows of a work-item, for batches
+_REGISTERS = 130  # of a work-item: a unit runs two groups of 256, and few values are spilled
 
 
 def alternatives(conv: Quant8Convolution, target: Target) -> tuple[Alternative, ...]:
-    """Return the launches for a depth multiplier of 1, none where they do not fit.
+    """Return the launches for a depth multiplier of 1; none if they do not fit.
 
-    The first fills the device with one picture, the second loads least for many.
+    The first fills the device with one picture, the second loads least for batches.
     """
     area = conv.area
     if (
@@ -41,7 +41,7 @@ def alternatives(conv: Quant8Convolution, target: Target) -> tuple[Alternative, 
         return 3 * ceil_div(_items(conv, width, 1), GROUP_ITEMS) >= 2 * target.compute_units
 
     filling = next(filter(fills, widths), widths[-1])
-    # As tall each, as far as that goes: the last block overlaps the one before it.
+    # Blocks are equally tall, as far as possible: the last one overlaps the one before it.
     tall = ceil_div(area.out_h, ceil_div(area.out_h, _TALL)) if area.dilation_h == 1 else 1
     wide = next((w for w in widths if _registers(conv, w) <= _REGISTERS), widths[-1])
     return tuple(
@@ -66,7 +66,7 @@ def _items(conv: Quant8Convolution, tile_w: int, tile_h: int) -> int:
 
 def _launch(conv: Quant8Convolution, tile_w: int, tile_h: int, target: Target) -> Launch:
     area, channels, items = conv.area, conv.out_c, _items(conv, tile_w, tile_h)
-    # One picture's few items are spread over more units; many pictures fill them anyway.
+    # The few items of one picture are spread over more units; batches fill them anyway.
     tile_items = GROUP_ITEMS
     while (
         tile_h == 1 and tile_items > 64 and 2 * ceil_div(items, tile_items) <= target.compute_units
@@ -98,14 +98,14 @@ def _launch(conv: Quant8Convolution, tile_w: int, tile_h: int, target: Target) -
             "STEP_W": area.stride_w,
             "TILE_W": tile_w,
             "SINGLE_ROUNDING": 0,
-            # Its instruction came after dp4a, and before those for matrices.
+            # The instruction that saturates is newer than dp4a, and older than mma.
             **rounding(conv, "mma" in target.isa),
         },
     )
 
 
 def _row_pairs(conv: Quant8Convolution) -> Constant:
-    """A window's rows in pairs, side by side; an odd last one beside zeros."""
+    """Return a window's rows in pairs, side by side; an odd last one beside zeros."""
     layer, area, channels = conv.layer, conv.layer.area, conv.out_c
     slots = ceil_div(area.kernel_h, 2)
 

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What runs convolutions by x86 instructions."""
+"""Lowering of convolutions to x86 instructions."""

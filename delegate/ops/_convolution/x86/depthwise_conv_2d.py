@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """DEPTHWISE_CONV_2D, 8 bit, by x86 instructions that were proven on the device.
 
-The kernels gather TAPS rows of the input into columns, then sum along a row; see
+The kernels gather a few rows of the input into columns, then sum along a row; see
 depthwise_conv_2d_x86.clh.
 """
 
@@ -25,20 +25,20 @@ from delegate.ops._numbers import ceil_div
 from delegate.ops._numbers.order import in_blocks_of
 from delegate.target import Target
 
-COLUMN_BYTES = 16384  # gathered rows, which half of a small first cache holds
+COLUMN_BYTES = 16384  # of gathered rows: half of a small L1 cache
 WIDEST_KERNEL = 9  # the kernels unroll a row of taps
 MOST_PIXELS = 7  # whose sums fit the registers
 LEAST_PIXELS = 32  # a tile, so that claiming it costs little
 
 
 @dataclass(frozen=True, slots=True)
-class Isa:
-    """What a kernel's instructions take at once."""
+class DepthwiseConfig:
+    """A kernel's instructions, and the blocks of channels that it computes at once."""
 
-    name: str
+    name: str  # of the instructions, and of the kernel
     block: int  # channels
     vectors: int  # a block
-    taps: int  # that one 32-bit lane holds
+    taps: int  # of one 32-bit lane: 4 of 8 bits, or 2 of 16
     work: float  # relative time of a channel
 
     @property
@@ -48,38 +48,40 @@ class Isa:
 
     @property
     def columns(self) -> int:
-        """Columns that may be gathered."""
+        """The maximum number of gathered columns."""
         return COLUMN_BYTES // (4 * self.block)
 
 
-ISAS = (
-    Isa("vnni", 64, 4, taps=4, work=1.0),
-    Isa("vnni", 32, 4, taps=4, work=1.15),
-    Isa("avx2", 16, 2, taps=2, work=3.0),
+KINDS = (
+    DepthwiseConfig("vnni", 64, 4, taps=4, work=1.0),
+    DepthwiseConfig("vnni", 32, 4, taps=4, work=1.15),
+    DepthwiseConfig("avx2", 16, 2, taps=2, work=3.0),
 )
 
 
 def alternatives(conv: Quant8Convolution, target: Target) -> tuple[Alternative, ...]:
-    """Return a launch for each proven set of instructions that fits, the least work first."""
+    """Return a launch by each proven kind of instructions that fits, the least work first."""
     if target.group_items > 1 or conv.group_out_c > 1:
         return ()
-    plans: list[Plan] = []
-    for isa in ISAS:
-        plan = _plan(conv, isa) if isa.name in target.isa else None
-        # A narrower block is worth a try where it does clearly fewer channels twice.
-        if plan and (not plans or (isa.taps == 4 and plan.channels < 0.9 * plans[-1].channels)):
-            plans.append(plan)
-    plans.sort(key=lambda plan: plan.channels * plan.isa.work)
-    return tuple(plan.alternative(target) for plan in plans)
+    tilings: list[DepthwiseTiling] = []
+    for isa in KINDS:
+        tiling = _tiling(conv, isa) if isa.name in target.isa else None
+        # A narrower block is worth trying if clearly fewer channels are computed twice.
+        if tiling and (
+            not tilings or (isa.taps == 4 and tiling.channels < 0.9 * tilings[-1].channels)
+        ):
+            tilings.append(tiling)
+    tilings.sort(key=lambda tiling: tiling.channels * tiling.isa.work)
+    return tuple(tiling.alternative(target) for tiling in tilings)
 
 
-def _plan(conv: Quant8Convolution, isa: Isa) -> Plan | None:
-    """Return the plan, None where the channels are too few or the kernel is too wide."""
+def _tiling(conv: Quant8Convolution, isa: DepthwiseConfig) -> DepthwiseTiling | None:
+    """Return the tiling; None if there are too few channels or the kernel is too wide."""
     area = conv.area
     if conv.out_c < isa.block or area.kernel_w > WIDEST_KERNEL:
         return None
     groups = ceil_div(area.kernel_h, isa.taps)
-    # Output rows whose windows fit the same groups of input rows.
+    # Output rows whose windows lie in the same groups of input rows.
     rows = 1
     if area.dilation_h == 1:
         rows += (groups * isa.taps - area.kernel_h) // area.stride_h
@@ -88,19 +90,19 @@ def _plan(conv: Quant8Convolution, isa: Isa) -> Plan | None:
     if most < 1:
         return None
     widths = range(1, min(MOST_PIXELS, most, area.out_w) + 1)
-    # A tile costs its pixels, and about one more for what does not depend on their number.
+    # A tile's overhead is about the cost of one pixel.
     tile_w = min(reversed(widths), key=lambda width: ceil_div(area.out_w, width) * (width + 1))
     chunks = ceil_div(area.out_w, most // tile_w * tile_w)
     chunk_w = min(ceil_div(area.out_w, chunks * tile_w) * tile_w, area.out_w)
-    return Plan(conv, isa, groups, min(rows, area.out_h), tile_w, chunks, chunk_w)
+    return DepthwiseTiling(conv, isa, groups, min(rows, area.out_h), tile_w, chunks, chunk_w)
 
 
 @dataclass(frozen=True, eq=False)
-class Plan:
+class DepthwiseTiling:
     """A depthwise convolution in blocks of channels and chunks of rows and pixels."""
 
     conv: Quant8Convolution
-    isa: Isa
+    isa: DepthwiseConfig
     groups: int  # of isa.taps input rows
     rows: int  # output rows a chunk
     tile_w: int  # output pixels that are summed at once
@@ -123,7 +125,7 @@ class Plan:
         return self.isa.taps == 4
 
     def alternative(self, target: Target) -> Alternative:
-        """Return the launch, by a name of channels x pixels."""
+        """Return the launch, named by channels x pixels."""
         conv, isa = self.conv, self.isa
         row_chunks = ceil_div(conv.area.out_h, self.rows)
         items = conv.batch * row_chunks * self.chunks * self.blocks
@@ -133,7 +135,7 @@ class Plan:
         tile_items = max(by_share(items, target).tile_items, least)
         kind = np.uint8 if self.is_unsigned else np.int16
         zero, layered = self._input_zero, self._layered
-        own: Params = {
+        fields: Params = {
             "weights": Constant(self._packed_bytes, layered._weights),
             "channels": Constant(
                 4 * self.blocks * vector_rows_a_block(isa.vectors) * isa.lanes,
@@ -152,7 +154,7 @@ class Plan:
             "tile_items": tile_items,
         }
         name = f"depthwise_conv_2d_{isa.name}"
-        params, tiles = conv.params() | own | self._extra_params(), ceil_div(items, tile_items)
+        params, tiles = conv.params() | fields | self._extra_params(), ceil_div(items, tile_items)
         launch = launch_of(name, f"{name}_quant8", tiles, 1, params, self._defines())
         return Alternative(f"{isa.name} {isa.block}x{self.tile_w}", (launch,))
 
@@ -190,10 +192,10 @@ class Plan:
         return self.conv.input_zero + 128 * moved
 
     def _in_lanes(self, values: NDArray[np.generic]) -> NDArray[np.generic]:
-        """Return values of channels, the last axis, by the lane that has each.
+        """Return the values of channels, the last axis, in the order of lanes.
 
         Shapes:
-            (..., out_c) -> (..., blocks, vectors, lanes): unpacking takes 4 channels of every 128
+            (..., out_c) -> (..., blocks, vectors, lanes): unpacking moves 4 channels of every 128
             bits to a vector
         """
         isa = self.isa
@@ -202,8 +204,8 @@ class Plan:
         return values[..., in_blocks_of(isa.block, self.conv.out_c)[:, of_block]]
 
     @property
-    def _layered(self) -> Plan:
-        """What the packed weights of all shapes of the layer follow from."""
+    def _layered(self) -> DepthwiseTiling:
+        """The same without the sizes of a shape: all shapes of a layer share packed weights."""
         return replace(self, conv=self.conv.layer, tile_w=0, chunks=0, chunk_w=0)
 
     @property
@@ -212,7 +214,7 @@ class Plan:
         return self.blocks * self.rows * self.groups * self.conv.area.kernel_w * 4 * isa.block
 
     def _lanes(self) -> NDArray[np.int16]:
-        """Return the weights less their zero point, each output row's moved along the taps.
+        """Return the centred weights, each output row's shifted along the taps.
 
         Shapes:
             -> (blocks, rows, vectors, groups, kernel_w, lanes, taps)
@@ -234,24 +236,24 @@ class Plan:
 
     @property
     def _most_extras(self) -> int:
-        """At most so many vectors hold what is left of weights beyond int8."""
+        """The maximum number of vectors for the remainders of weights beyond int8."""
         if not self.is_unsigned:
             return 0
         centred = self.conv.centred()
         beyond = int(np.count_nonzero((centred < -128) | (centred > 127)))
-        # A channel may be in two blocks; 255 needs two more vectors, 127 + 127 + 1.
+        # A channel may be in two blocks. 255 takes two more vectors: 127 + 127 + 1.
         every = self._packed_bytes // (4 * self.isa.lanes)
         return min(2 * self.rows * beyond, every) * (1 + int(centred.max() > 254))
 
     @cached_property
     def _extras(self) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int8]]:
-        """Return where each vector's extras start, each one's column, and its weights.
+        """Return where each vector's extras start, their columns and their weights.
 
         Shapes:
             -> (blocks * rows * vectors + 1,), (extras,), (extras, lanes, taps)
         """
         isa, area, most = self.isa, self.conv.area, self._most_extras
-        # Columns of a chunk.
+        # The columns of a chunk.
         width = (self.chunk_w - 1) * area.stride_w + (area.kernel_w - 1) * area.dilation_w + 1
         rest = self._lanes()
         rest = rest - rest.clip(-128, 127)
