@@ -26,8 +26,8 @@ _LOOP_WIDTHS = ((64, 4), (0, 2))  # the same where the loops stay
 _MATRIX_WIDTHS = ((40, 4), (0, 2))  # of one loop
 _RESIDUAL_WIDTHS = ((128, 4), (0, 2))  # of eight halves, and as many of the ADD behind
 # Vectors of a block and its pixels, for devices whose registers are vectors: sums, weights and an
-# input fit those of AVX-512, or of AVX2. A weight that is for few pixels is better read with its
-# neighbours, as of four vectors.
+# input fit 32 registers of 16 lanes, or 16 of fewer. A weight that is for few pixels is better read
+# with its neighbours, as of four vectors.
 _SUMS = {16: 24, 8: 12, 4: 12}  # by the lanes of a register
 _PIXELS = (16, 14, 12, 8, 7, 6, 4)
 _MORE_PIXELS = {8: (5,)}  # by the same; ten blocks of 5 waste less of 49 pixels than nine of 6

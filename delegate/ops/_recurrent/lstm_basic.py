@@ -34,8 +34,8 @@ def basic(node: Node, target: Target) -> tuple[Launch, ...]:
     """
     (source, hidden, weights, bias, cell), _ = inputs_of(node.inputs, 5)
     if source.dtype == "uint8":
-        # NOTE: ties of the second rounding go up in ai-edge-litert where the CPU has AVX2, and
-        # away from zero in tflite-runtime.
+        # NOTE: ties of the second rounding go up in ai-edge-litert on x86 with 256-bit vectors of
+        # integers, and away from zero in tflite-runtime.
         raise Unsupported(
             "the basic kernel of uint8: TFLite rounds its sums as the CPU's code does"
         )
