@@ -16,7 +16,7 @@ import pytest
 
 import delegate
 import delegate.inspect
-from delegate.isa import FEATURES
+from delegate.isa import FEATURES, instructions
 from delegate.plan.sources import files, folder
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -484,6 +484,18 @@ def test_kinds_of_devices_have_a_folder_of_kernels_and_one_of_launches() -> None
     launches, kernels = ROOT / "delegate/ops/_convolution", ROOT / "kernels/convolution"
     kinds = {path.name for path in kernels.iterdir() if path.is_dir()}
     assert kinds == {path.parent.name for path in launches.glob("*/__init__.py")}
+
+
+_INSTRUCTION = "|".join([*instructions("cpu"), *instructions("gpu")])
+
+
+@each(IN_DELEGATE)
+def test_only_lowering_for_its_devices_names_an_instruction(path: Path) -> None:
+    # Other modules ask for a property of delegate/isa.py, or of a module's configuration.
+    is_of_devices = path.parent.parent == ROOT / "delegate/ops/_convolution"
+    if not is_of_devices and _name(path) != "delegate/isa.py":
+        words = re.findall(rf"\b(?:{_INSTRUCTION})\b", path.read_text(), re.IGNORECASE)
+        assert words == []
 
 
 OF_SEVERAL = ("runtime_joined", "runtime_persistent")  # which run tiles of others

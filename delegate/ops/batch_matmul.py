@@ -22,12 +22,12 @@ from delegate.ops._checks.matrices import sizes_of
 from delegate.ops._checks.node import tensors_of
 from delegate.ops._checks.windows import ONE_TAP
 from delegate.ops._convolution import hybrid
+from delegate.ops._convolution.variants import hybrid_products
 from delegate.ops._launches.products import MOST_TERMS, MatrixProduct
 from delegate.ops._launches.types import ELEM
 from delegate.ops._launches.wide_sums import WIDE, fixed_sums
 from delegate.ops._numbers import bits, fixed_point
 from delegate.ops._registry import lowers
-from delegate.ops.fully_connected import hybrid_products
 from delegate.target import Rules, Target
 
 _FAMILIES = {

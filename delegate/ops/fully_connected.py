@@ -26,9 +26,8 @@ from delegate.ops._checks.activations import (
 from delegate.ops._checks.node import inputs_of, output_of, require_constant, shape_text
 from delegate.ops._checks.windows import ONE_TAP
 from delegate.ops._convolution import fully_connected as launches
-from delegate.ops._convolution import hybrid, hybrid_blocks, panels_blocks, panels_hybrid, variants
+from delegate.ops._convolution import hybrid, hybrid_blocks, variants
 from delegate.ops._convolution.hybrid_rounding import rounds_once
-from delegate.ops._convolution.nvidia import conv_2d as nvidia_conv_2d
 from delegate.ops._convolution.records import (
     AnyConvolution,
     Convolution,
@@ -39,8 +38,6 @@ from delegate.ops._convolution.records import (
     float_bias,
     require_types,
 )
-from delegate.ops._convolution.simt import fully_connected as simt_fully_connected
-from delegate.ops._convolution.x86 import fully_connected as x86_fully_connected
 from delegate.ops._launches.wide_sums import (
     WideSums,
     double_sums,
@@ -69,9 +66,9 @@ def lower_fully_connected(node: Node, target: Target) -> tuple[Alternative, ...]
     integer_ops; tflite-runtime rounds as convolutions do, ai-edge-litert a double product once
     """
     if node.inputs[1:2] and node.inputs[1] is not None and node.inputs[1].blocks is not None:
-        return of_blocks(in_blocks(node, target.rules), target)
+        return variants.products_in_blocks(in_blocks(node, target.rules), target)
     if hybrid.is_hybrid(node):
-        return hybrid_products(_hybrid(node, target.rules), target)
+        return variants.hybrid_products(_hybrid(node, target.rules), target)
     (source, weights), _ = inputs_of(node.inputs, 2, 1)
     if weights.data is None and source.dtype != "int16":
         return _of_computed(node, target)
@@ -79,15 +76,6 @@ def lower_fully_connected(node: Node, target: Target) -> tuple[Alternative, ...]
     if isinstance(conv, DoublesConvolution):
         return launches.of_doubles(conv, target)
     return variants.conv_2d(conv, target)
-
-
-def hybrid_products(product: hybrid.Product, target: Target) -> tuple[Alternative, ...]:
-    """Return the ways to multiply float rows with int8 weights, the plain one last."""
-    panels = panels_hybrid.alternatives(product, target, panels_hybrid.ARM)
-    x86 = x86_fully_connected.alternatives(product, target)
-    nvidia = nvidia_conv_2d.hybrid(product, target)
-    shared = simt_fully_connected.alternatives(product, target)
-    return (*panels, *x86, *nvidia, *shared, *hybrid.alternatives(product, target))
 
 
 def _of_computed(node: Node, target: Target) -> tuple[Alternative, ...]:
@@ -174,13 +162,6 @@ def _hybrid(node: Node, rules: Rules) -> hybrid.Product:
         clamp=clamp,
         clamp_defines=clamp_defines,
     )
-
-
-def of_blocks(product: hybrid_blocks.BlockProduct, target: Target) -> tuple[Alternative, ...]:
-    """Return the ways to multiply float rows with int4 weights in blocks, the plain one last."""
-    fast = panels_blocks.alternatives(product, target)
-    shared = simt_fully_connected.of_blocks(product, target)
-    return (*fast, *shared, *hybrid_blocks.alternatives(product, target))
 
 
 def in_blocks(node: Node, rules: Rules) -> hybrid_blocks.BlockProduct:

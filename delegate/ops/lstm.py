@@ -10,6 +10,7 @@ from delegate.errors import Unsupported
 from delegate.graph.float_results import roundings
 from delegate.graph.ir import Node, Tensor
 from delegate.launch import Alternative, Launch
+from delegate.ops._convolution.variants import hybrid_products
 from delegate.ops._launches.tiles import MOST_ROUNDS
 from delegate.ops._recurrent.lstm_basic import basic
 from delegate.ops._recurrent.lstm_floats import of_floats
@@ -19,7 +20,6 @@ from delegate.ops._recurrent.lstm_products import products_of
 from delegate.ops._recurrent.lstm_records import Lstm, decoded
 from delegate.ops._recurrent.steps import HybridInput, beside, input_of
 from delegate.ops._registry import lowers
-from delegate.ops.fully_connected import hybrid_products
 from delegate.target import Target
 
 

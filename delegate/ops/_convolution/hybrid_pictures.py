@@ -14,11 +14,12 @@ import numpy as np
 from delegate.graph.ir import Tensor
 from delegate.launch import Alternative, Constant, Defines, Params
 from delegate.ops._checks.node import elements_of
-from delegate.ops._convolution import panels_hybrid
+from delegate.ops._convolution.arm import conv_2d as arm_conv_2d
 from delegate.ops._convolution.hybrid import Product, Rows, quantised
 from delegate.ops._convolution.integers import TILE_W, block_of
 from delegate.ops._convolution.nvidia import conv_2d as nvidia_conv_2d
 from delegate.ops._convolution.packing import fallback, int16_pairs
+from delegate.ops._convolution.x86 import conv_2d as x86_conv_2d
 from delegate.ops._launches.tiles import (
     by_share,
     in_blocks,
@@ -35,8 +36,9 @@ _WIDE = 64  # values of a tile of TILE_W pixels
 
 def conv_2d(product: Product, target: Target) -> tuple[Alternative, ...]:
     """Return the launches of a CONV_2D: by proven instructions first, the plain one last."""
-    fast = (*panels_hybrid.alternatives(product, target), *nvidia_conv_2d.hybrid(product, target))
-    return (*fast, *_portable(product, target))
+    variants = (x86_conv_2d.hybrid, arm_conv_2d.hybrid, nvidia_conv_2d.hybrid)
+    proven = (found for variant in variants for found in variant(product, target))
+    return (*proven, *_portable(product, target))
 
 
 def _portable(product: Product, target: Target) -> tuple[Alternative, ...]:

@@ -1,13 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""FULLY_CONNECTED of float rows and int4 weights in blocks, by a CPU's proven instructions.
+"""FULLY_CONNECTED of float rows and int4 weights in blocks on CPUs, by any instructions.
 
-The kernels are in fully_connected_amx.cl, fully_connected_vnni.cl, fully_connected_avx2.cl and
-fully_connected_dotprod.cl, which share fully_connected_blocks.clh.
+The kernels share fully_connected_blocks.clh.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -16,58 +15,51 @@ from numpy.typing import NDArray
 from delegate.launch import Alternative, Constant, Defines, Params
 from delegate.ops._convolution import hybrid
 from delegate.ops._convolution.hybrid_blocks import BlockProduct, by_eights
-from delegate.ops._convolution.x86 import tiles
 from delegate.ops._launches.tiles import by_share, launch_over
 from delegate.ops._numbers import ceil_div
 from delegate.ops._numbers.order import in_blocks_of, transposed
 from delegate.target import Target
 
-_GROUP = 32  # weights of a channel that are summed up before sums could pass 16 bits
+_GROUP = 32  # weights of a channel that are summed up before sums could overflow 16 bits
 _SCALES = "float16"  # of a block, as in the file
-_AMX_ROWS = 16  # of fewer VNNI's sums, which stay in registers, are faster
 
 
 @dataclass(frozen=True, slots=True)
 class BlockwiseGemmConfig:
-    """Instructions, and the blocks of the result whose sums fill their registers."""
+    """An inner product, and the blocks of the result whose sums fit the registers."""
 
     isa: frozenset[str]
     name: str  # of its kernel, too
     lanes: int  # channels a vector
-    tiles: tuple[tuple[int, int], ...]  # rows, vectors of channels; of AMX at least so many rows
+    tiles: tuple[tuple[int, int], ...]  # rows, vectors of channels; the largest first
+    takes_int8: bool = False  # whether it multiplies int8 weights; else they are 8 more, as uint8
+    # For tiles of at least so many rows: (rows of the product, values multiplied at a time) -> rows
+    # of a tile, and the fields that only this kernel reads.
+    sized_for: Callable[[int, int], tuple[int, Params]] | None = None
 
 
-# One row has blocks as wide as more rows have: its weights lie as theirs do, and are packed once.
-KINDS = (
-    BlockwiseGemmConfig(tiles.ISA, "amx", 16, ((_AMX_ROWS, 2),)),
-    BlockwiseGemmConfig(frozenset({"vnni"}), "vnni", 16, ((4, 2), (2, 2), (1, 2))),
-    BlockwiseGemmConfig(frozenset({"avx2"}), "avx2", 8, ((4, 2), (2, 2), (1, 2))),
-    BlockwiseGemmConfig(frozenset({"dotprod"}), "dotprod", 4, ((2, 4), (1, 4))),
-)
-
-
-def alternatives(product: BlockProduct, target: Target) -> Iterator[Alternative]:
-    """Yield the launches this target was proven to run, the fastest expected first."""
+def alternatives(
+    product: BlockProduct, target: Target, kinds: Iterable[BlockwiseGemmConfig]
+) -> Iterator[Alternative]:
+    """Yield the launches that this target was proven to run, in the order of `kinds`."""
     out_c, blocks, pairs = product.pairs.shape
     depth = product.in_c
     alone = replace(target, vector_width=8)  # a block for each work-group of one work-item
-    for kind in KINDS:
-        # Not of Target.group_items: PoCL says of Arm's processors that a vector has one number.
+    for kind in kinds:
+        # Not Target.group_items: PoCL reports a vector of one number for Arm's processors.
         if target.device_type != "cpu" or not kind.isa <= target.isa:
             continue
         tile_w, vectors = next((tile for tile in kind.tiles if tile[0] <= product.batch), (0, 0))
         block = vectors * kind.lanes
         if not tile_w or out_c < block or 2 * pairs % _GROUP:
             continue
-        own: Params = {}
+        of_kind: Params = {}
         tiling: Defines = {"TILE_W": tile_w}
-        if kind.name == "amx":
-            register_rows = tiles.rows_of_register(product.batch)
-            own, tiling = tiles.fields_of(register_rows, _GROUP), {}
-            tile_w = tiles.REGISTERS * register_rows
+        if kind.sized_for is not None:
+            (tile_w, of_kind), tiling = kind.sized_for(product.batch, _GROUP), {}
         sizes = product.batch, depth, hybrid.pitch_of(depth)
-        # AMX multiplies signed numbers by each other; the others' weights are 8 more.
-        summed = 0 if kind.name == "amx" else 2 * pairs
+        # The kernel subtracts what weights that are 8 more add to a block's sum.
+        summed = 0 if kind.takes_int8 else 2 * pairs
         rows = hybrid.quantised(product.source, sizes, True, target, block_size=summed)
         row_blocks = ceil_div(product.batch, tile_w)
         items = row_blocks * ceil_div(out_c, block)
@@ -84,7 +76,7 @@ def alternatives(product: BlockProduct, target: Target) -> Iterator[Alternative]
             "rows": product.batch,
             "row_blocks": row_blocks,
             "items": items,
-            **own,
+            **of_kind,
         }
         file, kernel = f"fully_connected_{kind.name}", f"fully_connected_blocks_{kind.name}_hybrid"
         sizes_of = {**tiling, "VECTORS": vectors, "SMALL_SHIFTS": int(are_small)}

@@ -2,7 +2,7 @@
 """The ways to run a convolution: by its arithmetic, its groups and the kind of device.
 
 A kernel variant for another kind of device is one module in a folder here, with
-`alternatives(record, target)`, and its entry in one of the two tuples.
+`alternatives(record, target)`, and its entry in one of the lists below.
 """
 
 from __future__ import annotations
@@ -10,8 +10,15 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from delegate.launch import Alternative, Defines
-from delegate.ops._convolution import conv_2d_float, depthwise_conv_2d_float, integers
+from delegate.ops._convolution import (
+    conv_2d_float,
+    depthwise_conv_2d_float,
+    hybrid,
+    hybrid_blocks,
+    integers,
+)
 from delegate.ops._convolution.arm import conv_2d as arm_conv_2d
+from delegate.ops._convolution.arm import fully_connected as arm_fully_connected
 from delegate.ops._convolution.nvidia import conv_2d as nvidia_conv_2d
 from delegate.ops._convolution.nvidia import depthwise_conv_2d as nvidia_depthwise_conv_2d
 from delegate.ops._convolution.packing import fallback
@@ -23,8 +30,10 @@ from delegate.ops._convolution.records import (
 )
 from delegate.ops._convolution.simt import conv_2d as simt_conv_2d
 from delegate.ops._convolution.simt import depthwise_conv_2d as simt_depthwise_conv_2d
+from delegate.ops._convolution.simt import fully_connected as simt_fully_connected
 from delegate.ops._convolution.x86 import conv_2d as x86_conv_2d
 from delegate.ops._convolution.x86 import depthwise_conv_2d as x86_depthwise_conv_2d
+from delegate.ops._convolution.x86 import fully_connected as x86_fully_connected
 from delegate.ops._launches.types import ELEM
 from delegate.target import Target
 
@@ -70,6 +79,25 @@ def depthwise_conv_2d(conv: AnyConvolution, target: Target) -> tuple[Alternative
             return conv_2d_float.alternatives(conv, target)
         return depthwise_conv_2d_float.alternatives(conv, target)
     return _every(DEPTHWISE_CONV_2D_VARIANTS, conv, target)
+
+
+def hybrid_products(product: hybrid.Product, target: Target) -> tuple[Alternative, ...]:
+    """Return the launches that multiply float rows by int8 weights, the plain one last."""
+    x86 = x86_fully_connected.alternatives(product, target)
+    arm = arm_conv_2d.hybrid(product, target)
+    nvidia = nvidia_conv_2d.hybrid(product, target)
+    shared = simt_fully_connected.alternatives(product, target)
+    return (*x86, *arm, *nvidia, *shared, *hybrid.alternatives(product, target))
+
+
+def products_in_blocks(
+    product: hybrid_blocks.BlockProduct, target: Target
+) -> tuple[Alternative, ...]:
+    """Return the same for int4 weights in blocks."""
+    x86 = x86_fully_connected.of_blocks(product, target)
+    arm = arm_fully_connected.of_blocks(product, target)
+    shared = simt_fully_connected.of_blocks(product, target)
+    return (*x86, *arm, *shared, *hybrid_blocks.alternatives(product, target))
 
 
 def _of_groups(conv: Quant8Convolution | FloatConvolution) -> Alternative:

@@ -1,16 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""CONV_2D, 8 bit, by Arm's instructions that were proven on the device.
+"""CONV_2D, 8 bit and hybrid, by Arm's instructions that were proven on the device.
 
-The kernels are conv_2d_dotprod.cl (SDOT and UDOT) and conv_2d_i8mm.cl (SMMLA and UMMLA), which
-share conv_2d_arm.clh. They multiply bytes and weights as they are stored.
+The kernels use SDOT and UDOT, or SMMLA and UMMLA. They share conv_2d_arm.clh, and multiply bytes
+and weights as they are stored.
 """
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from delegate.launch import Alternative, Constant, Launch
+from delegate.ops._convolution import panels_hybrid
+from delegate.ops._convolution.hybrid import Product
 from delegate.ops._convolution.panels import (
     PANEL_BYTES,
     GemmConfig,
@@ -23,6 +27,7 @@ from delegate.ops._convolution.panels import (
     packed_bytes,
     windows_of,
 )
+from delegate.ops._convolution.panels_hybrid import HybridGemmConfig
 from delegate.ops._convolution.records import Quant8Convolution
 from delegate.ops._launches.tiles import launch_of
 from delegate.ops._numbers import ceil_div, fixed_point
@@ -31,24 +36,35 @@ from delegate.target import Target
 _LANES = 4  # ints a vector
 _RAMP = np.repeat(np.array([1, 0], np.uint8), 16)  # for the sum of a row's last bytes
 
-
 # A block's sums, inputs and weights fit the 32 registers.
 I8MM = GemmConfig(frozenset({"i8mm", "dotprod"}), "i8mm", _LANES, 8, ((4, 4), (8, 2)), ((2, 4),))
 DOTPROD = GemmConfig(frozenset({"dotprod"}), "dotprod", _LANES, 4, ((5, 4), (8, 2)), ((1, 8),))
 KINDS = (I8MM, DOTPROD)
+# Blocks of few rows are as wide as those of many, so both read the same packed weights. One row's 4
+# sums, each of which waits for its last product, still take 16 bytes of weights a cycle.
+_HYBRID_FEW = ((2, 4), (1, 4))
+HYBRID_KINDS = tuple(
+    HybridGemmConfig(replace(kind, sizes=sizes, few=_HYBRID_FEW), "int8", {"IS_SIGNED": 1})
+    for kind, sizes in ((I8MM, ((4, 4),)), (DOTPROD, ((5, 4), (4, 4))))
+)
 
 
 def alternatives(conv: Quant8Convolution, target: Target) -> tuple[Alternative, ...]:
     """Return the launches this target was proven to run, the fastest expected first."""
-    # Not of Target.group_items: PoCL says of Arm's processors that a vector has one number.
+    # Not Target.group_items: PoCL reports a vector of one number for Arm's processors.
     return of_kinds(conv, target, KINDS, _launch) if target.device_type == "cpu" else ()
+
+
+def hybrid(product: Product, target: Target) -> tuple[Alternative, ...]:
+    """Return the same of floats that are quantised at each run."""
+    return tuple(panels_hybrid.alternatives(product, target, HYBRID_KINDS))
 
 
 def _launch(
     conv: Quant8Convolution, target: Target, kind: GemmConfig, tile_w: int, vectors: int
 ) -> Launch | None:
     rows = conv.area.kernel_h if conv.area.dilation_w == 1 else 1
-    # A row is filled up to whole products.
+    # A row is padded to whole products.
     row_steps = ceil_div(conv.taps // rows * conv.in_c, kind.values) * kind.values // 4
     layout = Layout(_LANES, vectors, 4, rows, row_steps)
     if not conv.is_matrix and not fits_panel(layout, tile_w):

@@ -1,16 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""CONV_2D, 8 bit, by x86 instructions that were proven on the device.
+"""CONV_2D, 8 bit and hybrid, by x86 instructions that were proven on the device.
 
-The kernels are conv_2d_vnni.cl, conv_2d_avx2.cl and conv_2d_amx.cl, which share conv_2d_x86.clh.
+The 8-bit kernels share conv_2d_x86.clh, the hybrid ones conv_2d_panel_hybrid.clh.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 
 from delegate.launch import Alternative, Constant, Launch, Params
+from delegate.ops._convolution import panels_hybrid
+from delegate.ops._convolution.hybrid import Product
 from delegate.ops._convolution.packing import FIXED, exception_rows, exception_rows_a_block
 from delegate.ops._convolution.panels import (
     PANEL_BYTES,
@@ -22,33 +25,67 @@ from delegate.ops._convolution.panels import (
     of_kinds,
     windows_of,
 )
+from delegate.ops._convolution.panels_hybrid import HybridGemmConfig
 from delegate.ops._convolution.records import Quant8Convolution
+from delegate.ops._convolution.x86 import tiles
 from delegate.ops._convolution.x86.conv_2d_weights import (
-    avx2_pairs_weights,
-    avx2_weights,
-    vnni_weights,
+    int8_weights,
+    int16_weights,
+    split_weights,
 )
-from delegate.ops._convolution.x86.tiles import tiles_of
 from delegate.ops._launches.tiles import launch_of
 from delegate.ops._numbers import ceil_div
 from delegate.target import Target
 
 _SUM_WORK = 200  # instructions that sum up a block's windows
+_LEAST_TILE_PIXELS = 6  # of a hybrid product; with fewer, sums in vector registers are faster
 
-
-# A block's sums, weights and inputs fit the registers. VNNI's 32 leave room for the compiler to
-# move, as 14 x 2 is slower. One vector is for channels that would leave half of a block empty.
+# A block's sums, weights and inputs fit the registers. The compiler needs some of VNNI's 32 for
+# itself: 14 x 2 is slower. One vector is for channels that would leave half of a block empty.
 VNNI = GemmConfig(frozenset({"vnni"}), "vnni", 16, 4, ((7, 2), (14, 1)), ((1, 4),))
 AVX2_PAIRS = GemmConfig(frozenset({"avx2"}), "avx2", 8, 4, ((6, 2),), ((1, 4),), " pairs")
 AVX2 = GemmConfig(frozenset({"avx2"}), "avx2", 8, 2, ((6, 2),), ((1, 4),))
 KINDS = (VNNI, AVX2_PAIRS, AVX2)
+_FEW = ((1, 2),)  # pixels x vectors of a hybrid product
+HYBRID_KINDS = (
+    HybridGemmConfig(replace(VNNI, few=_FEW), "uint8", {"IS_SIGNED": 0, "FLIPS": 0}),
+    HybridGemmConfig(replace(AVX2, few=_FEW), "int8", {"IS_SIGNED": 1, "WEIGHT_BITS": 16}),
+)
 
 
 def alternatives(conv: Quant8Convolution, target: Target) -> tuple[Alternative, ...]:
     """Return the launches this target was proven to run, the fastest expected first."""
     if target.group_items > 1:
         return ()
-    return (*_of_tiles(conv, target), *of_kinds(conv, target, KINDS, _launch))
+    return (*_in_tiles(conv, target), *of_kinds(conv, target, KINDS, _launch))
+
+
+def hybrid(product: Product, target: Target) -> tuple[Alternative, ...]:
+    """Return the same of floats that are quantised at each run."""
+    in_vectors = panels_hybrid.alternatives(product, target, HYBRID_KINDS)
+    return (*hybrid_in_tiles(product, target), *in_vectors)
+
+
+def hybrid_in_tiles(product: Product, target: Target) -> tuple[Alternative, ...]:
+    """Return the launch in tile registers; none if not proven or not expected to be fastest."""
+    if product.pixels < _LEAST_TILE_PIXELS or not panels_hybrid.is_supported(product, target):
+        return ()
+    block = tiles.tiles_of(product, target)
+    if block is None or block.layout.channels > product.out_c:
+        return ()
+    layout, pictures = block.layout, panels_hybrid.pictures_of(product, "int8", target)
+    weights = panels_hybrid.in_steps(product, layout.rows, layout.row_steps, 4, layout.channels)
+    launch = panels_hybrid.block_launch(
+        pictures,
+        replace(product, source=pictures.values),
+        target,
+        tiles.NAME,
+        block.tile_w,
+        layout,
+        {"weights": weights, **block.fields},
+        {"IS_SIGNED": 1},
+    )
+    return (Alternative(block.name, (*pictures.launches, launch)),)
 
 
 def _launch(
@@ -64,34 +101,35 @@ def _launch(
         return None
     flips = is_signed and _is_short(conv, target, tile_w, layout)
     corrects = kind is VNNI and is_signed and not flips
+    packed: Params | None
     if kind is VNNI:
-        packed = vnni_weights(conv, layout, takes_int8=corrects)
+        packed = int8_weights(conv, layout, takes_int8=corrects)
     else:
-        packed = (avx2_weights if kind is AVX2 else avx2_pairs_weights)(conv, layout)
+        packed = (int16_weights if kind is AVX2 else split_weights)(conv, layout)
     if packed is None:
         return None
-    own = {"FLIPS": int(flips)} if kind is VNNI else {"WEIGHT_BITS": 32 // kind.values}
-    defines = {"TILE_W": tile_w, **own}
+    of_kind = {"FLIPS": int(flips)} if kind is VNNI else {"WEIGHT_BITS": 32 // kind.values}
+    defines = {"TILE_W": tile_w, **of_kind}
     # All but products of 16 bits and corrected ones take inputs as uint8.
     least = 0 if kind is AVX2 or corrects else int(np.iinfo(conv.source.dtype).min)
     if kind is not VNNI:
         row = _panel_row(conv, target, tile_w, layout) if uses_panel else 0
-        # Rows of 16 bits are less the zero point.
+        # The zero point is already subtracted from rows of 16 bits.
         least = conv.input_zero if row and kind is AVX2 else least
         packed |= {"panel_row": row, "panel_zero": conv.input_zero}
     return _block_launch(conv, target, kind.name, tile_w, layout, packed, least, defines)
 
 
 def _panel_row(conv: Quant8Convolution, target: Target, tile_w: int, layout: Layout) -> int:
-    """Return the bytes of a picture's row in the panel; 0: windows are put there one by one.
+    """Return the bytes of a picture's row in the panel; 0: windows are copied there one by one.
 
-    The rows that a tile's windows meet have to fit, and to be less than the windows are.
+    The rows that a tile's windows touch have to fit, and to take fewer bytes than the windows.
     """
     area = conv.area
     if conv.is_matrix or conv.batch > 1 or area.dilation_w > 1 or area.pad_left < 0:
         return 0
     if layout.values == 4 and conv.source.dtype == "uint8":
-        return 0  # most windows are read where they are
+        return 0  # most windows are read in place
     width = max(area.pad_left + area.in_w, (area.out_w - 1) * area.stride_w + area.kernel_w)
     groups = groups_of(conv, tile_w, layout.channels, target)
     blocks, count = groups["pixel_blocks"], groups["pixel_groups"]
@@ -107,7 +145,7 @@ def _panel_row(conv: Quant8Convolution, target: Target, tile_w: int, layout: Lay
 
 
 def _is_short(conv: Quant8Convolution, target: Target, tile_w: int, layout: Layout) -> bool:
-    """Whether it takes longer to sum up a block's windows than to make their bytes uint8."""
+    """Whether summing up a block's windows takes longer than converting their bytes to uint8."""
     groups = groups_of(conv, tile_w, layout.channels, target)
     channel_blocks = groups["channel_blocks"] // groups["channel_groups"]
     return tile_w * layout.steps * channel_blocks < _SUM_WORK
@@ -123,13 +161,14 @@ def _block_launch(
     least: int,
     defines: Mapping[str, int | str],
 ) -> Launch:
-    """Return a launch of conv_2d_x86.clh; `least`: smallest input, after its shift by 128.
+    """Return a launch of conv_2d_x86.clh; `least`: the smallest input, after its shift by 128.
 
-    `tile_w`: pixels of a block; `packed`: weights, and the fields of these instructions alone.
+    `isa`: the kernel's; `tile_w`: pixels of a block; `packed`: the weights, and what only this
+    kernel reads.
     """
     is_signed = conv.source.dtype == "int8"
     tiles, fields = windows_of(conv, target, tile_w, layout)
-    # Where negative results are clamped away, the others are centred about int8's 0.
+    # If negative results are clamped away, the others are centred on int8's 0.
     is_centred = conv.clamp[0] >= conv.output_zero
     centre = conv.output_zero - (0 if is_signed else 128) if is_centred else None
     return launch_of(
@@ -168,12 +207,11 @@ def _channels(conv: Quant8Convolution, layout: Layout, least: int, centre: int |
     )
 
 
-def _of_tiles(conv: Quant8Convolution, target: Target) -> tuple[Alternative, ...]:
-    """Return AMX's launch; none where it is not proven or not expected to be the fastest."""
-    tiles = tiles_of(conv, target)
-    packed = vnni_weights(conv, tiles.layout, is_tiled=True) if tiles else None
-    if tiles is None or packed is None:
+def _in_tiles(conv: Quant8Convolution, target: Target) -> tuple[Alternative, ...]:
+    block = tiles.tiles_of(conv, target)
+    packed = int8_weights(conv, block.layout, is_tiled=True) if block else None
+    if block is None or packed is None:
         return ()
-    own = packed | tiles.fields
-    launch = _block_launch(conv, target, "amx", tiles.tile_w, tiles.layout, own, 0, {})
-    return (Alternative(tiles.name, (launch,)),)
+    packed |= block.fields
+    launch = _block_launch(conv, target, tiles.NAME, block.tile_w, block.layout, packed, 0, {})
+    return (Alternative(block.name, (launch,)),)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Weights of a CONV_2D as conv_2d_vnni.cl and conv_2d_avx2.cl read them.
+"""Weights of an 8-bit CONV_2D as the kernels that share conv_2d_x86.clh read them.
 
-A window is rows of values, each row filled with zeros up to whole steps of 4 bytes. A block is a
-few vectors of channels.
+A window is rows of values, each row padded with zeros to whole steps of 4 bytes. A block is a few
+vectors of channels.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ from delegate.ops._convolution.records import Quant8Convolution
 from delegate.ops._numbers.int8_pairs import most_extras, part
 
 
-def vnni_weights(
+def int8_weights(
     conv: Quant8Convolution, layout: Layout, *, takes_int8: bool = False, is_tiled: bool = False
 ) -> Params | None:
-    """Return int8 weights, and what corrects them; None where they do not fit.
+    """Return int8 weights and their correction; None if they do not fit.
 
-    They are taken less than their zero point where that makes them int8; the kernel corrects the
-    difference by each window's sum. `takes_int8`: for inputs taken as int8; weights are 128 more
-    then, so that they are uint8. `is_tiled`: for AMX's tiles: 16 steps of a vector are one, its
-    rows 64 * vectors bytes apart.
+    The zero point is subtracted if the differences fit int8. Otherwise the kernel makes up for it
+    with each window's sum. `takes_int8`: for inputs read as int8; weights are 128 more then, which
+    is uint8. `is_tiled`: for tile registers, which take 16 steps of a vector at once, their rows
+    64 * vectors bytes apart.
 
     Shapes:
         weights (blocks, steps, vectors, lanes, 4): a step's 4 of each channel side by side; 0 in
         padding
-        ramp (2 * 64,), or of tiles (steps, lanes, 4): what corrects weights, for any 16 channels; 0
-        in padding
+        ramp (2 * 64,), or of tiles (steps, lanes, 4): the correction for any 16 channels; 0 in
+        padding
     """
     zero = conv.weight_zero
     fits = int(conv.weights.min()) - zero >= -128 and int(conv.weights.max()) - zero <= 127
@@ -58,7 +58,7 @@ def vnni_weights(
     }
 
 
-def avx2_weights(conv: Quant8Convolution, layout: Layout) -> Params:
+def int16_weights(conv: Quant8Convolution, layout: Layout) -> Params:
     """Return centred weights as int16.
 
     Shapes:
@@ -73,13 +73,13 @@ def avx2_weights(conv: Quant8Convolution, layout: Layout) -> Params:
     return {"weights": Constant(packed_bytes(conv, layout), pack)}
 
 
-def avx2_pairs_weights(conv: Quant8Convolution, layout: Layout) -> Params | None:
-    """Return centred weights, parted so that 16-bit sums of them cannot overflow.
+def split_weights(conv: Quant8Convolution, layout: Layout) -> Params | None:
+    """Return centred weights, split so that 16-bit sums of products cannot overflow.
 
-    None where that takes too many extra steps. One constant has the steps in groups, then the extra
-    steps, then a table of ints. The table has for each block its steps a group and its first extra
-    step, then the end of the last block's extra steps, then for each extra step the step and the
-    row that it adds to.
+    None if that takes too many extra steps. One constant has the steps in groups, then the extra
+    steps, then a table of ints. For each block the table has its steps per group and its first
+    extra step, then the end of the last block's extra steps, then for each extra step the step and
+    the row that it adds to.
     """
 
     layer = conv.layer

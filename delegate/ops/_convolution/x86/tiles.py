@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Blocks of results in AMX's tile registers: pixels x channels, and whether they are worth it.
 
-The kernels are in conv_2d_amx.cl and fully_connected_amx.cl, which share amx.clh. What follows
-their sums is AVX-512's with VNNI, so they need that, too.
+The kernels are in conv_2d_amx.cl and fully_connected_amx.cl, which share amx.clh. They scale and
+store their sums with AVX-512, which VNNI's self-test proves, so they need VNNI, too.
 """
 
 from __future__ import annotations
@@ -18,14 +18,16 @@ from delegate.ops._convolution.records import Convolution
 from delegate.ops._numbers import ceil_div
 from delegate.target import Target
 
-ISA = frozenset({"amx", "vnni"})
+NAME = "amx"  # of the kernels and alternatives
+ISA = frozenset({NAME, "vnni"})
+LANES = 16  # channels a vector
 _ROWS, _ROW_BYTES = 16, 64  # of a tile register, at most
-REGISTERS, _VECTORS = 2, 2  # of a block: registers with pixels, vectors of 16 channels
+_REGISTERS, VECTORS = 2, 2  # of a block: registers with pixels, vectors of channels
 
 
 @dataclass(frozen=True, slots=True)
 class Tiles:
-    """A block, and how its weights lie: a load of them is 16 steps of one vector of channels."""
+    """A block, and the layout of its weights: 16 steps of a vector of channels fill a register."""
 
     layout: Layout
     register_rows: int  # pixels a register
@@ -33,77 +35,82 @@ class Tiles:
     @property
     def tile_w(self) -> int:
         """Pixels of a block."""
-        return REGISTERS * self.register_rows
+        return _REGISTERS * self.register_rows
 
     @property
     def name(self) -> str:
         """The name of its alternative."""
-        return f"amx {self.tile_w}x{self.layout.channels}"
+        return f"{NAME} {self.tile_w}x{self.layout.channels}"
 
     @property
     def fields(self) -> Params:
-        """What these kernels alone read."""
-        return fields_of(self.register_rows)
+        """The fields that only these kernels read."""
+        return _fields(self.register_rows, _ROW_BYTES)
 
 
-def fields_of(register_rows: int, depth: int = _ROW_BYTES) -> Params:
-    """Return the fields of kernels whose blocks have two registers of so many rows.
+def sized_for(rows: int, depth: int) -> tuple[int, Params]:
+    """Return how many of a matrix's rows a block takes, and the fields that only its kernel reads.
 
-    `depth`: values that are multiplied at a time.
+    `depth`: values of a row that are multiplied at a time.
     """
+    register_rows = _register_rows(rows)
+    return _REGISTERS * register_rows, _fields(register_rows, depth)
+
+
+def _fields(register_rows: int, depth: int) -> Params:
     return {
-        "tile_w": REGISTERS * register_rows,
+        "tile_w": _REGISTERS * register_rows,
         "register_rows": register_rows,
         "register_config": Constant(64, lambda: _config(register_rows, depth)),
     }
 
 
 def tiles_of(conv: Convolution, target: Target) -> Tiles | None:
-    """Return the blocks; None where they are not proven or not expected to be the fastest."""
+    """Return the blocks; None if they are not proven, or not expected to be the fastest."""
     if not target.isa >= ISA:
         return None
     rows = conv.area.kernel_h if conv.area.dilation_w == 1 else 1
     row_loads = ceil_div(conv.taps // rows * conv.in_c, _ROW_BYTES)
-    layout = Layout(16, _VECTORS, 4, rows, _ROWS * row_loads)
+    layout = Layout(LANES, VECTORS, 4, rows, _ROWS * row_loads)
     most = _ROWS
     if not conv.is_matrix:
-        most = min(most, (PANEL_BYTES - 64) // (REGISTERS * panel_pitch(layout)))
-    register_rows = rows_of_register(conv.pixels, most)
+        most = min(most, (PANEL_BYTES - 64) // (_REGISTERS * panel_pitch(layout)))
+    register_rows = _register_rows(conv.pixels, most)
     if not register_rows or not _is_faster(conv, layout, register_rows):
         return None
     return Tiles(layout, register_rows)
 
 
-def rows_of_register(pixels: int, most: int = _ROWS) -> int:
-    """Return how many pixels a register has, so that few are computed twice; 0: none fit."""
+def _register_rows(pixels: int, most: int = _ROWS) -> int:
+    """Return how many pixels a register takes, so that few are computed twice; 0: none fit."""
 
     def work(rows: int) -> int:
-        return ceil_div(pixels, REGISTERS * rows) * (rows + 2)
+        return ceil_div(pixels, _REGISTERS * rows) * (rows + 2)
 
-    return min(range(min(most, pixels // REGISTERS), 0, -1), key=work, default=0)
+    return min(range(min(most, pixels // _REGISTERS), 0, -1), key=work, default=0)
 
 
 def _is_faster(conv: Convolution, layout: Layout, register_rows: int) -> bool:
-    """Whether it is expected to take fewer cycles than VNNI's kernel.
+    """Whether these blocks are expected to take fewer cycles than VNNI's kernel.
 
-    The numbers are fitted to times measured on a Sapphire Rapids. They decide what is tried and
-    comes first, and nothing else.
+    The constants are fitted to times on a Sapphire Rapids. They only decide whether the launch is
+    offered, and then it is the first.
     """
     row_bytes = conv.taps // layout.rows * conv.in_c
     steps = layout.rows * ceil_div(row_bytes, 4)
     vnni = conv.pixels * ceil_div(conv.out_c, layout.lanes) * (0.65 * steps + 5)
-    # The pixels of a register are multiplied one after the other, and weights are loaded for them.
+    # A register's pixels are multiplied one after the other, with the weights loaded for them.
     each = max(4 * register_rows, _ROWS + register_rows)
     block = 1.3 * each * layout.steps // _ROWS + 26 * register_rows
-    pixel_blocks = ceil_div(conv.pixels, REGISTERS * register_rows)
-    amx = pixel_blocks * ceil_div(conv.out_c, layout.channels) * block
-    # A block is long, so most windows have to be gathered.
+    pixel_blocks = ceil_div(conv.pixels, _REGISTERS * register_rows)
+    tiles = pixel_blocks * ceil_div(conv.out_c, layout.channels) * block
+    # A block has many pixels, so most windows have to be gathered.
     gathered = 0 if conv.is_matrix else 40 + 6 * layout.rows * ceil_div(row_bytes, _ROW_BYTES)
-    return amx + conv.pixels * gathered < vnni
+    return tiles + conv.pixels * gathered < vnni
 
 
 def _config(register_rows: int, depth: int) -> NDArray[np.uint8]:
-    """Return what LDTILECFG reads: palette 1, then each register's bytes a row, then its rows.
+    """Return the operand of LDTILECFG: palette 1, then each register's bytes a row, then its rows.
 
     Source: Intel 64 and IA-32 Architectures Software Developer's Manual, volume 2, LDTILECFG
 
