@@ -480,12 +480,6 @@ def test_a_kernel_file_is_known_by_its_name() -> None:
     assert sorted(files().values()) == KERNEL_FILES
 
 
-def test_kinds_of_devices_have_a_folder_of_kernels_and_one_of_launches() -> None:
-    launches, kernels = ROOT / "delegate/ops/_convolution", ROOT / "kernels/convolution"
-    kinds = {path.name for path in kernels.iterdir() if path.is_dir()}
-    assert kinds == {path.parent.name for path in launches.glob("*/__init__.py")}
-
-
 _INSTRUCTION = "|".join([*instructions("cpu"), *instructions("gpu")])
 
 
@@ -496,6 +490,12 @@ def test_only_lowering_for_its_devices_names_an_instruction(path: Path) -> None:
     if not is_of_devices and _name(path) != "delegate/isa.py":
         words = re.findall(rf"\b(?:{_INSTRUCTION})\b", path.read_text(), re.IGNORECASE)
         assert words == []
+
+
+def test_kinds_of_devices_have_a_folder_of_kernels_and_one_of_launches() -> None:
+    launches, kernels = ROOT / "delegate/ops/_convolution", ROOT / "kernels/convolution"
+    kinds = {path.name for path in kernels.iterdir() if path.is_dir()}
+    assert kinds == {path.parent.name for path in launches.glob("*/__init__.py")}
 
 
 OF_SEVERAL = ("runtime_joined", "runtime_persistent")  # which run tiles of others

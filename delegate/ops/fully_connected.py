@@ -66,7 +66,7 @@ def lower_fully_connected(node: Node, target: Target) -> tuple[Alternative, ...]
     integer_ops; tflite-runtime rounds as convolutions do, ai-edge-litert a double product once
     """
     if node.inputs[1:2] and node.inputs[1] is not None and node.inputs[1].blocks is not None:
-        return variants.products_in_blocks(in_blocks(node, target.rules), target)
+        return variants.blockwise(in_blocks(node, target.rules), target)
     if hybrid.is_hybrid(node):
         return variants.hybrid_products(_hybrid(node, target.rules), target)
     (source, weights), _ = inputs_of(node.inputs, 2, 1)

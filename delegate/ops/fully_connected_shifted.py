@@ -13,7 +13,7 @@ from delegate.graph.float_results import EXACT
 from delegate.graph.ir import Node
 from delegate.launch import Alternative
 from delegate.ops._checks.node import require_constant, shape_text
-from delegate.ops._convolution.variants import products_in_blocks
+from delegate.ops._convolution.variants import blockwise
 from delegate.ops._registry import lowers
 from delegate.ops.fully_connected import in_blocks
 from delegate.target import Target
@@ -46,4 +46,4 @@ def lower_fully_connected_shifted(node: Node, target: Target) -> tuple[Alternati
         )
     if not np.isfinite(values).all():
         raise Unsupported("a shift of a block is not finite")
-    return products_in_blocks(replace(product, shifts=(sums, values)), target)
+    return blockwise(replace(product, shifts=(sums, values)), target)

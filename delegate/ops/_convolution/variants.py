@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The ways to run a convolution: by its arithmetic, its groups and the kind of device.
 
-A kernel variant for another kind of device is one module in a folder here, with
-`alternatives(record, target)`, and its entry in one of the lists below.
+A kernel variant for another kind of device is a module in a folder here, with `alternatives(record,
+target)`, and an entry in one of the lists below.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def depthwise_conv_2d(conv: AnyConvolution, target: Target) -> tuple[Alternative
 
 
 def hybrid_products(product: hybrid.Product, target: Target) -> tuple[Alternative, ...]:
-    """Return the launches that multiply float rows by int8 weights, the plain one last."""
+    """Return the alternatives for float rows and int8 weights, the fallback last."""
     x86 = x86_fully_connected.alternatives(product, target)
     arm = arm_conv_2d.hybrid(product, target)
     nvidia = nvidia_conv_2d.hybrid(product, target)
@@ -90,10 +90,8 @@ def hybrid_products(product: hybrid.Product, target: Target) -> tuple[Alternativ
     return (*x86, *arm, *nvidia, *shared, *hybrid.alternatives(product, target))
 
 
-def products_in_blocks(
-    product: hybrid_blocks.BlockProduct, target: Target
-) -> tuple[Alternative, ...]:
-    """Return the same for int4 weights in blocks."""
+def blockwise(product: hybrid_blocks.BlockProduct, target: Target) -> tuple[Alternative, ...]:
+    """Return the alternatives for float rows and blockwise int4 weights, the fallback last."""
     x86 = x86_fully_connected.of_blocks(product, target)
     arm = arm_fully_connected.of_blocks(product, target)
     shared = simt_fully_connected.of_blocks(product, target)
