@@ -61,7 +61,8 @@ class VideoFile:
 
         self._path, self._av = path, av
         self._stdout = _Stdout(out) if path == "-" else None
-        file, kind = (self._stdout, "matroska") if self._stdout else (path, None)
+        # PyAV 14 refuses subclasses of str, as the flags' output paths are.
+        file, kind = (self._stdout, "matroska") if self._stdout else (str(path), None)
         with writing(path):
             try:
                 container = av.open(file, "w", format=kind)
