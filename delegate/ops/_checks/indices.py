@@ -24,7 +24,7 @@ def constant_rows(tensor: Tensor, sizes: Sequence[int]) -> NDArray[np.int64] | N
     """
     if tensor.data is None:
         if tensor.dtype == "int16":
-            raise Unsupported("computed indices of int16: only int32 and int64")
+            raise Unsupported("non-constant indices of int16: only int32 and int64")
         return None
     rows = np.asarray(tensor.data).astype(np.int64).reshape(-1, len(sizes))
     for axis, size in enumerate(sizes):

@@ -173,7 +173,7 @@ def integers_of(tensor: Tensor, what: str) -> NDArray[np.int64]:
     if tensor.dtype not in ("int32", "int64"):
         raise Unsupported(f"{tensor.dtype} {what}: only int32 and int64")
     if tensor.data is None:
-        raise Unsupported(f"computed {what}: only constant")
+        raise Unsupported(f"{what}: not constant")
     return np.asarray(tensor.data).astype(np.int64)
 
 

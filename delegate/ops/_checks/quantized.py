@@ -33,7 +33,7 @@ def per_tensor(tensor: Tensor, types: Sequence[str] = QUANT8) -> tuple[float, in
     if quantization is None:
         raise Unsupported(f"{tensor.dtype} without quantisation: scale and zero point are missing")
     if len(quantization.scale) != 1 or len(quantization.zero_point) != 1:
-        raise Unsupported(f"{len(quantization.scale)} scales: only one a tensor is allowed here")
+        raise Unsupported(f"{len(quantization.scale)} scales: only one per tensor here")
     scale, zero_point = quantization.scale[0], quantization.zero_point[0]
     if not 0 < scale < math.inf:
         raise Unsupported(f"scale {scale}: it must be positive and finite")

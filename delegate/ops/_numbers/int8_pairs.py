@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Weights for products that are added in 16 bits, split so that no sum overflows.
 
-AVX2 multiplies uint8 inputs by int8 weights and adds pairs of products in 16 bits. A sum fits for
-any input if its positive weights add up to at most 127, and so do its negative ones. The kernel's
-part is conv_2d_avx2.cl.
+AVX2 multiplies uint8 inputs by int8 weights and adds pairs of products in 16 bits. If the positive
+weights of all that such a sum takes in come to at most 127, and the negative ones, too, then it
+fits whatever the inputs are. The kernel's half is conv_2d_avx2.cl.
 """
 
 from __future__ import annotations
