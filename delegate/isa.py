@@ -18,7 +18,7 @@ ASSEMBLY, INTEGER_DOT_PRODUCT = "assembly", "integer_dot_product"
 LANES16 = "lanes16"
 PARAMS_ARGUMENT = "params_argument"  # a launch's parameter block as a kernel argument
 OWN_BUILTINS = "own_builtins"
-STORED_HALVES = "stored_halves"  # vload_half and vstore_half, which are in OpenCL C 1.2
+FP16_STORAGE = "stored_halves"  # vload_half and vstore_half, which are in OpenCL C 1.2
 FP16 = "fp16"  # fp16 arithmetic: cl_khr_fp16
 _EACH_HAS = {"x86_64": "sse2", "i686": "sse2", "aarch64": "asimd"}  # flags that all CPUs have
 ORDER_X86, ORDER_ARM, ORDER_PTX = "order_x86", "order_arm", "order_ptx"
@@ -87,7 +87,7 @@ FEATURES = (
     Feature(PARAMS_ARGUMENT, _ANY, 32),
     # Not on CPUs: llvmpipe's order is too weak, but often passes the test.
     Feature("order", _NOT_CPU, 1, proven_by=frozenset({ORDER_PTX})),
-    Feature(STORED_HALVES, _ANY, 32),
+    Feature(FP16_STORAGE, _ANY, 32),
     Feature(FP16, _ANY, 32, FP16),
     Feature(LANES16, _CPU, 1),  # last: its self-test limits the process
 )
@@ -134,7 +134,7 @@ def instructions(device_type: str) -> list[str]:
 
 def portable_on(device_type: str) -> list[str]:
     """Return the features these devices try that need only OpenCL C 1.2."""
-    extra = (LANES16, OWN_BUILTINS, STORED_HALVES)
+    extra = (LANES16, OWN_BUILTINS, FP16_STORAGE)
     return [name for name in tried_on(device_type) if not BY_NAME[name].needs and name not in extra]
 
 

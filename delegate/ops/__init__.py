@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One file per TFLite builtin or family; the folder is the registry."""
+"""One file per TFLite op or op family. Every public module in this folder is imported."""
 
 import importlib
 import pkgutil

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which function lowers which op; the files of this folder register themselves on import."""
+"""Registry of the functions that lower ops; the op files register themselves on import."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from delegate.target import Target
 
 Lower = Callable[[Node, Target], tuple[Alternative, ...]]
 _LOWER: dict[str, Lower] = {}
-_CUSTOM: set[str] = set()  # those of them that are no builtins of TFLite's
+_CUSTOM: set[str] = set()  # the custom ops among them
 
 
 def lowers(*ops: str, floats: FloatResult, is_custom: bool = False) -> Callable[[Lower], Lower]:
-    """Register the decorated function for these ops; `is_custom`: they are no builtins.
+    """Register the decorated function for these ops; `is_custom`: they are custom ops.
 
-    `floats`: how their float results come about.
+    `floats`: how their float results are rounded.
 
     Raises:
-        ValueError: an op has a function already.
+        ValueError: an op is already registered.
     """
 
     def register(lower: Lower) -> Lower:
@@ -45,18 +45,18 @@ def lowers(*ops: str, floats: FloatResult, is_custom: bool = False) -> Callable[
 
 
 def lower(node: Node, target: Target) -> tuple[Alternative, ...]:
-    """Return the node's alternatives, the plain portable one last.
+    """Return the node's alternatives, the portable fallback last.
 
-    Of float16 tensors a file of this folder may know nothing: then they are those on float32.
+    An op that does not support float16 is lowered in float32, with conversions around it.
 
     Raises:
-        Unsupported: no function for the op, or the node is beyond it; the text says why.
+        Unsupported: the op is not implemented, or not for this node; the text says why.
     """
     if node.op not in _LOWER or node.is_custom != (node.op in _CUSTOM):
         kind = "custom op" if node.is_custom else "op"
         raise Unsupported(f"{kind} {node.op} is not implemented")
     for tensor in node.inputs:
-        # In C a bool of another byte is undefined: TFLite's own result is not fixed.
+        # In C a bool with any other byte is undefined behaviour, so TFLite's result is unspecified.
         data = tensor.data if tensor is not None and tensor.dtype == "bool" else None
         if data is not None and data.view(np.uint8).max(initial=0) > 1:
             raise Unsupported("a constant of bool has bytes besides 0 and 1")
@@ -70,5 +70,5 @@ def lower(node: Node, target: Target) -> tuple[Alternative, ...]:
 
 
 def ops() -> tuple[str, ...]:
-    """The ops that have a function, sorted."""
+    """Return the names of all registered ops, sorted."""
     return tuple(sorted(_LOWER))

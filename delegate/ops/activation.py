@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Functions of each element: floats are computed, 8 and 16 bits are tables.
+"""Elementwise functions: computed for floats, lookup tables for 8 and 16 bits.
 
-ELU, GELU, HARD_SWISH, LEAKY_RELU, LOGISTIC, TANH, and RELU with its kin.
+ELU, GELU, HARD_SWISH, LEAKY_RELU, LOGISTIC, TANH, RELU, RELU6, RELU_N1_TO_1, RELU_0_TO_1.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from delegate.ops._checks import quantized
 from delegate.ops._checks.activations import reals_of, steps_of_scale
 from delegate.ops._checks.node import elements_of, one_to_one
 from delegate.ops._launches.lookup import (
-    Answers,
     Floats,
+    TableFunction,
     interpolated_floats,
     lookup,
     rounded_floats,
@@ -41,7 +41,7 @@ def _floats(
     target: Target,
     params: Mapping[str, int] | None = None,
 ) -> tuple[Alternative, ...]:
-    """Compute a function of each float; `function` is its name in activation.cl."""
+    """Return the launch for floats; `function` is its name in activation.cl."""
     fields: Params = {"input": source, "output": result, **(params or {})}
     defines: dict[str, int | str] = {f"IS_{function.upper()}": 1}
     elements = elements_of(source)
@@ -51,7 +51,7 @@ def _floats(
 
 @lowers("ELU", floats=roundings(4))
 def lower_elu(node: Node, target: Target) -> tuple[Alternative, ...]:
-    """Replace values below zero by exp(x) - 1.
+    """Compute exp(x) - 1 where x < 0, else x.
 
     Raises:
         Unsupported: types other than int8 and float32.
@@ -72,7 +72,7 @@ def lower_elu(node: Node, target: Target) -> tuple[Alternative, ...]:
 
 @lowers("GELU", floats=roundings(8))
 def lower_gelu(node: Node, target: Target) -> tuple[Alternative, ...]:
-    """Multiply each value by the normal distribution's share below it, exactly or by tanh.
+    """Compute x times the normal distribution function of x, exactly or approximated by tanh.
 
     Raises:
         Unsupported: types other than uint8, int8, int16 and float32.
@@ -92,25 +92,24 @@ def lower_gelu(node: Node, target: Target) -> tuple[Alternative, ...]:
             # M_2_SQRTPI * M_SQRT1_2
             factor = np.float32(math.sqrt(2 / math.pi))
             cubic = values + np.float32(0.044715) * values * values * values
-            shares = one + tanh(factor * cubic)
+            cdf2 = one + tanh(factor * cubic)
         else:
-            shares = erfc(values * np.float32(-math.sqrt(0.5)))
-        answers: Floats = half * values * shares
-        return answers
+            cdf2 = erfc(values * np.float32(-math.sqrt(0.5)))
+        results: Floats = half * values * cdf2
+        return results
 
     if source.dtype == "int16":
         return lookup(source, result, interpolated_floats(source, result, gelu), target)
-    answers = rounded_floats(source, result, gelu, target.rules.saturating_cast)
-    return lookup(source, result, answers, target)
+    results = rounded_floats(source, result, gelu, target.rules.saturating_cast)
+    return lookup(source, result, results, target)
 
 
 @lowers("LEAKY_RELU", floats=roundings(1))
 def lower_leaky_relu(node: Node, target: Target) -> tuple[Alternative, ...]:
-    """Multiply values below zero by the option alpha.
+    """Multiply negative values by the option alpha.
 
     Raises:
-        Unsupported: types other than uint8, int8, int16 and float32, an alpha that is no finite
-            number.
+        Unsupported: types other than uint8, int8, int16 and float32, an alpha that is not finite.
     Source: tflite/kernels/activations.cc LeakyReluPrepare, reference/leaky_relu.h
     """
     source, result = one_to_one(node, ("float32", *quantized.QUANT))
@@ -121,25 +120,27 @@ def lower_leaky_relu(node: Node, target: Target) -> tuple[Alternative, ...]:
         return _floats("leaky_relu", source, result, target, {"alpha": bits(alpha)})
     in_scale, in_zero = quantized.per_tensor(source, quantized.QUANT)
     out_scale, out_zero = quantized.per_tensor(result, quantized.QUANT)
-    # Products and quotients are floats there.
+    # TFLite computes products and quotients in float32.
     ratio = np.float32(in_scale) / np.float32(out_scale)
-    leaking = np.float32(in_scale) * np.float32(alpha) / np.float32(out_scale)
-    above = quantized.multiplier_of(float(ratio))
-    below = quantized.multiplier_of(abs(float(leaking)))
-    sign = -1 if leaking < 0 else 1
-    before, after = (1, sign) if target.rules.leaky_relu_by_size else (sign, 1)
+    negative_ratio = np.float32(in_scale) * np.float32(alpha) / np.float32(out_scale)
+    positive = quantized.multiplier_of(float(ratio))
+    negative = quantized.multiplier_of(abs(float(negative_ratio)))
+    sign = -1 if negative_ratio < 0 else 1
+    inner_sign, outer_sign = (1, sign) if target.rules.leaky_relu_by_size else (sign, 1)
 
-    def answers(values: NDArray[np.int64]) -> NDArray[np.int64]:
+    def table(values: NDArray[np.int64]) -> NDArray[np.int64]:
         inputs = values - in_zero
         scaled = np.where(
             inputs >= 0,
-            fixed_point.multiply_by_quantized_multiplier(inputs, *above),
-            after
-            * fixed_point.multiply_by_quantized_multiplier(inputs, before * below[0], below[1]),
+            fixed_point.multiply_by_quantized_multiplier(inputs, *positive),
+            outer_sign
+            * fixed_point.multiply_by_quantized_multiplier(
+                inputs, inner_sign * negative[0], negative[1]
+            ),
         )
         return fixed_point.clamped(fixed_point.wrap_int32(scaled + out_zero), result.dtype)
 
-    return lookup(source, result, answers, target)
+    return lookup(source, result, table, target)
 
 
 @lowers("LOGISTIC", "TANH", floats=roundings(8, limit=1.0))
@@ -147,8 +148,8 @@ def lower_sigmoid(node: Node, target: Target) -> tuple[Alternative, ...]:
     """Compute 1 / (1 + exp(-x)), or the hyperbolic tangent.
 
     Raises:
-        Unsupported: types other than uint8, int8, int16 and float32, another output scale or zero
-            point than TFLite's for the type, int16 of an input scale of 16/3 or more.
+        Unsupported: types other than uint8, int8, int16 and float32, an output scale or zero point
+            other than the one TFLite requires, int16 with an input scale of 16/3 or more.
     Source: tflite/kernels/activations.cc SigmoidPrepare, TanhPrepare, reference/logistic.h,
     reference/integer_ops/logistic.h, tanh.h
     """
@@ -161,47 +162,47 @@ def lower_sigmoid(node: Node, target: Target) -> tuple[Alternative, ...]:
     return lookup(source, result, rounded_sigmoid(source, result, is_tanh, target), target)
 
 
-def _sigmoid_of_int16(source: Tensor, result: Tensor, is_tanh: bool) -> Answers:
-    """Return the interpolated answers of 16 bits.
+def _sigmoid_of_int16(source: Tensor, result: Tensor, is_tanh: bool) -> TableFunction:
+    """Return the interpolated table for int16.
 
     Raises:
-        Unsupported: another output scale than 2^-15; an input scale of 16/3 or more, whose products
-            are no int32, or below 3.8e-14, whose multiplier is 0: C leaves open what TFLite
-            computes then.
+        Unsupported: an output scale other than 2^-15; an input scale of 16/3 or more, whose
+            products overflow int32, or below 3.8e-14, whose multiplier is 0: TFLite's shift is then
+            undefined in C.
     """
     quantized.require_fixed_output(result, 2.0**-15, 0)
     in_scale, _ = quantized.per_tensor(source, quantized.QUANT)
-    factors = fixed_point.sigmoid_scaling(in_scale, most_shift=int(is_tanh))
-    if factors[0] >= 1 << 16:
-        raise Unsupported(f"input scale {in_scale:g}: TFLite's products pass 32 bits from 16/3 on")
-    if factors[0] == 0:  # which is taken for a power of two, and shifted out of an int32
-        raise Unsupported(f"input scale {in_scale:g}: TFLite's shift passes 31 bits below 3.8e-14")
+    scaling = fixed_point.sigmoid_scaling(in_scale, most_shift=int(is_tanh))
+    if scaling[0] >= 1 << 16:
+        raise Unsupported(f"input scale {in_scale:g}: TFLite's products exceed int32 from 16/3 on")
+    if scaling[0] == 0:  # TFLite takes it for a power of two, and shifts it out of an int32
+        raise Unsupported(f"input scale {in_scale:g}: TFLite's shift exceeds 31 bits below 3.8e-14")
 
-    def answers(values: NDArray[np.int64]) -> NDArray[np.int64]:
-        inputs = fixed_point.sigmoid_scaled(values, *factors)
+    def table(values: NDArray[np.int64]) -> NDArray[np.int64]:
+        inputs = fixed_point.sigmoid_scaled(values, *scaling)
         if is_tanh:  # 2 * logistic(2 * x) - 1
-            sizes = fixed_point.interpolated_sigmoid(np.abs(inputs), 8) - (fixed_point.ONE << 7)
-            return np.where(inputs >= 0, sizes + (1 << 7), -sizes + (1 << 7) - 1) >> 8
-        sizes = fixed_point.interpolated_sigmoid(np.abs(inputs), 9)
-        # In 10 bits more than the output has, which round.
-        below = (fixed_point.ONE << 9) - sizes
-        return np.where(inputs >= 0, sizes + (1 << 9), below + (1 << 9) - 1) >> 10
+            centred = fixed_point.interpolated_sigmoid(np.abs(inputs), 8) - (fixed_point.ONE << 7)
+            return np.where(inputs >= 0, centred + (1 << 7), -centred + (1 << 7) - 1) >> 8
+        positive = fixed_point.interpolated_sigmoid(np.abs(inputs), 9)
+        # With 10 bits more than the output, rounded off below.
+        negative = (fixed_point.ONE << 9) - positive
+        return np.where(inputs >= 0, positive + (1 << 9), negative + (1 << 9) - 1) >> 10
 
-    return answers
+    return table
 
 
 @lowers("RELU", floats=SELECTS)
 @lowers("RELU6", floats=FloatResult(SELECTION, limit=6.0))
 @lowers("RELU_N1_TO_1", "RELU_0_TO_1", floats=roundings(0, limit=1.0))
 def lower_relu(node: Node, target: Target) -> tuple[Alternative, ...]:
-    """Keep each value between two bounds, and bring it to the output's scale.
+    """Clamp each value to the op's bounds, rescaled to the output's scale.
 
     Raises:
         Unsupported: types other than uint8, int8, float32 and, for RELU and RELU6, int16.
     Source: tflite/kernels/activations.cc ReluPrepare, QuantizedReluX; reference_ops.h ReluX
     """
-    more = ("int16",) if node.op in ("RELU", "RELU6") else ()
-    source, result = one_to_one(node, ("float32", *quantized.QUANT8, *more))
+    wide_types = ("int16",) if node.op in ("RELU", "RELU6") else ()
+    source, result = one_to_one(node, ("float32", *quantized.QUANT8, *wide_types))
     low, high = reals_of(node.op)
     if source.dtype == "float32":
         params = {
@@ -219,12 +220,12 @@ def lower_relu(node: Node, target: Target) -> tuple[Alternative, ...]:
     if high is not None:
         highest = min(highest, out_zero + steps_of_scale(high, out_scale, "bound"))
 
-    def answers(values: NDArray[np.int64]) -> NDArray[np.int64]:
+    def table(values: NDArray[np.int64]) -> NDArray[np.int64]:
         scaled = fixed_point.multiply_by_quantized_multiplier(values - in_zero, *scaling)
         sums = fixed_point.wrap_int32(scaled + out_zero)
         return np.minimum(np.maximum(sums, lowest), highest).astype(np.int64)
 
-    return lookup(source, result, answers, target)
+    return lookup(source, result, table, target)
 
 
 @lowers("HARD_SWISH", floats=roundings(4))
@@ -232,7 +233,7 @@ def lower_hard_swish(node: Node, target: Target) -> tuple[Alternative, ...]:
     """Compute x * min(max(x + 3, 0), 6) / 6.
 
     Raises:
-        Unsupported: types other than uint8, int8 and float32, an output scale too small beside the
+        Unsupported: types other than uint8, int8 and float32, an output scale too small for the
             input's.
     Source: tflite/kernels/activations.cc HardSwishPrepare, reference/hard_swish.h
     """
@@ -252,7 +253,7 @@ def lower_hard_swish(node: Node, target: Target) -> tuple[Alternative, ...]:
     if ramp_shift > 30:
         raise Unsupported(f"input scale {in_scale}: too large")
 
-    def answers(values: fixed_point.Integers) -> fixed_point.Integers:
+    def table(values: fixed_point.Integers) -> fixed_point.Integers:
         lifted = (values - in_zero) << 7
         unshifted = _high_mul16(lifted, _to_16_bits(out_multiplier))
         ramp = lifted
@@ -263,13 +264,13 @@ def lower_hard_swish(node: Node, target: Target) -> tuple[Alternative, ...]:
             ramp = _shift_left(ramp, 1)
         if ramp_shift < 0:
             ramp = _divide_by_pot16(ramp, -ramp_shift)
-        share = (ramp + (1 << 15)) >> 1  # of one, in 15 bits
-        product = share * unshifted
-        # Truncated toward zero, which cancels the bias of the roundings before.
+        gate = (ramp + (1 << 15)) >> 1  # from 0 to 1, with 15 fractional bits
+        product = gate * unshifted
+        # Truncated toward zero, which cancels the bias of the previous roundings.
         whole = np.sign(product) * (np.abs(product) >> 15)
         return fixed_point.clamped(_divide_by_pot16(whole, -out_shift) + out_zero, result.dtype)
 
-    return lookup(source, result, answers, target)
+    return lookup(source, result, table, target)
 
 
 def _to_16_bits(multiplier: int) -> int:
@@ -287,7 +288,7 @@ def _shift_left(values: fixed_point.Integers, amount: int) -> fixed_point.Intege
 
 
 def _divide_by_pot16(values: fixed_point.Integers, exponent: int) -> fixed_point.Integers:
-    """Return values / 2**exponent; beyond 15 bits the mask is an int16 that wraps, as there."""
+    """Return values / 2**exponent; the mask wraps as an int16 beyond 15 bits, as in TFLite."""
     mask = int(np.int64(((1 << exponent) - 1) & 0xFFFF).astype(np.int16))
     threshold = (mask >> 1) + (values < 0)
     rounded: fixed_point.Integers = (values >> exponent) + ((values & mask) > threshold)

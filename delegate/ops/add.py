@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ADD, SUB, ADD_N: the ADD of two 8-bit tensors of one shape plain, over vectors, and by floats.
+"""ADD, SUB, ADD_N. An 8-bit ADD of equal shapes has kernels of its own, in integers and floats.
 
-Other types and shapes are sums like any other, of binary.cl.
+All other types and shapes use binary.cl.
 """
 
 from __future__ import annotations
@@ -34,26 +34,25 @@ from delegate.ops._numbers.float_sum import LEFT_SHIFT, LEFT_SHIFT_16, Sum, floa
 from delegate.ops._registry import lowers
 from delegate.target import Target
 
-_PLAIN_ELEMENTS = 1024  # of a tile of the plain kernel, where a group is one work-item
+_PLAIN_ELEMENTS = 1024  # per tile of the fallback kernel if a work-group is one work-item
 
 
 @lowers("ADD", "SUB", floats=SUMS)
 def lower_add(node: Node, target: Target) -> tuple[Alternative, ...]:
     """Add two tensors, or subtract the right one from the left.
 
-    They may differ in scale and zero point, and are broadcast to each other.
+    They may differ in scale and zero point, and are broadcast.
 
     Raises:
         Unsupported: other types, shapes that cannot be broadcast, an output scale too small.
-    Source: tflite/kernels/add.cc, sub.cc: PrepareGeneralQuantized, and for int16 whose scales are
-    powers of two a sum of shifted inputs, unless the node asks for the general one;
-    internal/reference/add.h, sub.h
+    Source: tflite/kernels/add.cc, sub.cc: PrepareGeneralQuantized; for int16 with power-of-two
+    scales a sum of shifted inputs, unless pot_scale_int16 is false; internal/reference/add.h, sub.h
     """
     operands = operands_of(node, (*EVERY, "int64"))
     left, right, result = operands.left, operands.right, operands.result
     activation, sign = activation_of(node), -1 if node.op == "SUB" else 1
     if left.dtype in quantized.QUANT8 and left.shape == right.shape and node.op == "ADD":
-        return _of_one_shape(operands, sum_of(left, right, result, activation), target)
+        return _equal_shapes(operands, sum_of(left, right, result, activation), target)
     numbers, signed = bounds_of(result, activation), {"right_sign": sign}
     if left.dtype in (*NUMBERS, "int64"):
         return binary(operands, "ADD", numbers | signed, target)
@@ -74,11 +73,11 @@ def lower_add(node: Node, target: Target) -> tuple[Alternative, ...]:
     return binary(operands, "ADD", numbers, target)
 
 
-def _of_one_shape(operands: Operands, case: Sum, target: Target) -> tuple[Alternative, ...]:
-    """Return the sums of 8-bit tensors of one shape: by floats, by fixed point, and plain."""
+def _equal_shapes(operands: Operands, case: Sum, target: Target) -> tuple[Alternative, ...]:
+    """Return the alternatives for equal shapes: float and fixed-point vectors, and plain."""
     elements = math.prod(operands.result.shape)
     elem = ELEM[operands.result.dtype]
-    by = dict(zip(("left", "right", "output"), case.rescaling, strict=True))
+    scaling = dict(zip(("left", "right", "output"), case.rescaling, strict=True))
     common: Params = {
         "left": operands.left,
         "right": operands.right,
@@ -91,8 +90,8 @@ def _of_one_shape(operands: Operands, case: Sum, target: Target) -> tuple[Altern
     fixed = {
         "left_zero": case.zeros[0],
         "right_zero": case.zeros[1],
-        **{f"{name}_multiplier": multiplier for name, (multiplier, _) in by.items()},
-        **{f"{name}_shift": shift for name, (_, shift) in by.items()},
+        **{f"{name}_multiplier": multiplier for name, (multiplier, _) in scaling.items()},
+        **{f"{name}_shift": shift for name, (_, shift) in scaling.items()},
     }
     tiling = of_size(elements, _PLAIN_ELEMENTS, target)
     fallback = launch_over("add", "add_quant8", tiling, common | fixed, {"ELEM": elem})
@@ -111,20 +110,20 @@ def _of_one_shape(operands: Operands, case: Sum, target: Target) -> tuple[Altern
         )
         return Alternative(f"{name} {lanes}", (launch,))
 
-    found = [vector("vector", fixed, False), Alternative("plain", (fallback,))]
+    alternatives = [vector("vector", fixed, False), Alternative("plain", (fallback,))]
     floats = float_sum(case)
     if floats is not None:
         fields = {name: bits(value) for name, value in asdict(floats).items()}
-        found.insert(0, vector("float", fields, True))
-    return tuple(found)
+        alternatives.insert(0, vector("float", fields, True))
+    return tuple(alternatives)
 
 
 def sum_of(left: Tensor, right: Tensor, result: Tensor, activation: object) -> Sum:
-    """Return the numbers of an ADD of two tensors of 8 or 16 bits.
+    """Return the arithmetic of an ADD of two 8-bit or 16-bit tensors.
 
     Raises:
-        Unsupported: quantisation that is missing, an output scale too small for its inputs', an
-            activation that is no clamp.
+        Unsupported: missing quantisation, an output scale too small for the inputs', an activation
+            that is no clamp.
     Source: tflite/kernels/add.cc PrepareGeneralQuantized
     """
     (left_scale, left_zero), (right_scale, right_zero), (scale, zero) = (
@@ -151,7 +150,7 @@ def sum_of(left: Tensor, right: Tensor, result: Tensor, activation: object) -> S
 
 
 def _pot_shifts(operands: Operands) -> dict[str, int] | None:
-    """Return the right shifts of the inputs; None where a scale is no power of two."""
+    """Return the right shifts of the inputs, or None if a scale is no power of two."""
     logs = []
     for tensor in (operands.left, operands.right, operands.result):
         scale, _ = quantized.per_tensor(tensor, ("int16",))
@@ -172,12 +171,12 @@ def _pot_shifts(operands: Operands) -> dict[str, int] | None:
 
 @lowers("ADD_N", floats=SUMS)
 def lower_add_n(node: Node, target: Target) -> tuple[Alternative, ...]:
-    """Add tensors of one shape, one after the other.
+    """Add tensors of equal shapes, in order.
 
     Raises:
-        Unsupported: fewer than two, other types, shapes that differ.
-    Source: tflite/kernels/add_n.cc, internal/optimized/optimized_ops.h AddN, which several threads
-    share: floats may be added in another order there
+        Unsupported: fewer than two inputs, other types, shapes that differ.
+    Source: tflite/kernels/add_n.cc, internal/optimized/optimized_ops.h AddN, which is
+    multithreaded: TFLite may add floats in another order
     """
     inputs, _ = inputs_of(node.inputs, max(2, len(node.inputs)))
     result = output_of(node.outputs)
@@ -185,17 +184,17 @@ def lower_add_n(node: Node, target: Target) -> tuple[Alternative, ...]:
         require_types(tensor, result, NUMBERS)
         require_same_shape(tensor, result)
     numbers = bounds_of(result, "NONE") | {"right_sign": 1}
-    if result.dtype == "float32":  # what is infinite stays so
+    if result.dtype == "float32":  # infinities are not clamped
         numbers |= {"output_min": bits(-math.inf), "output_max": bits(math.inf)}
     total, *rest = inputs
-    ways: list[tuple[Alternative, ...]] = []
+    sums: list[tuple[Alternative, ...]] = []
     for number, tensor in enumerate(rest, 1):
         is_last = number == len(rest)
-        after = result if is_last else temporary("sum", result.shape, result.dtype)
-        ways.append(binary(Operands(total, tensor, after), "ADD", numbers, target))
-        total = after
-    found = {ways[0][place].name: [way[place] for way in ways] for place in (0, -1)}
+        partial = result if is_last else temporary("sum", result.shape, result.dtype)
+        sums.append(binary(Operands(total, tensor, partial), "ADD", numbers, target))
+        total = partial
+    choices = {sums[0][place].name: [chain[place] for chain in sums] for place in (0, -1)}
     return tuple(
-        Alternative(name, tuple(launch for each in way for launch in each.launches))
-        for name, way in found.items()
+        Alternative(name, tuple(launch for each in chain for launch in each.launches))
+        for name, chain in choices.items()
     )

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """MUL, DIV, MAXIMUM, MINIMUM, SQUARED_DIFFERENCE, FLOOR_DIV, FLOOR_MOD, POW, ATAN2, STABLEHLO_*.
 
-And BITWISE_XOR and RIGHT_SHIFT.
+Also BITWISE_XOR and RIGHT_SHIFT.
 
-TFLite fails on a division by 0 when it runs, of floats in FLOOR_DIV alone, and so does the
+TFLite fails at run time on an integer division by 0, and on a float one in FLOOR_DIV. So does the
 delegate.
 """
 
@@ -35,7 +35,7 @@ from delegate.ops._numbers import bits, fixed_point
 from delegate.ops._registry import lowers
 from delegate.target import Target
 
-_MOST_SHIFT = 15  # of a quotient's scale, for shifts that TFLite's 64 bits have
+_MOST_SHIFT = 15  # log2 of a quotient's scale: TFLite's 64-bit shifts hold these
 
 
 @lowers("MUL", floats=SUMS)
@@ -43,7 +43,7 @@ def lower_mul(node: Node, target: Target) -> tuple[Alternative, ...]:
     """Multiply two tensors.
 
     Raises:
-        Unsupported: other types, shapes that cannot be broadcast, a ratio of scales above 2^30.
+        Unsupported: other types, shapes that cannot be broadcast, a scale ratio above 2^30.
     Source: tflite/kernels/mul.cc, internal/reference/mul.h
     """
     operands = operands_of(node, (*EVERY, "int64"))
@@ -55,7 +55,7 @@ def lower_mul(node: Node, target: Target) -> tuple[Alternative, ...]:
 
 @lowers("MAXIMUM", "MINIMUM", floats=SELECTS)
 def lower_extreme(node: Node, target: Target) -> tuple[Alternative, ...]:
-    """Take the larger or smaller of two elements, as they are: scales are not looked at.
+    """Return the elementwise maximum or minimum of the stored values; scales are ignored.
 
     Source: tflite/kernels/maximum_minimum.cc
     """
@@ -64,10 +64,10 @@ def lower_extreme(node: Node, target: Target) -> tuple[Alternative, ...]:
 
 @lowers("SQUARED_DIFFERENCE", floats=roundings(2))
 def lower_squared_difference(node: Node, target: Target) -> tuple[Alternative, ...]:
-    """Square what two tensors differ by.
+    """Return the squared difference of two tensors.
 
     Raises:
-        Unsupported: other types, shapes that cannot be broadcast, a ratio of scales above 2^30.
+        Unsupported: other types, shapes that cannot be broadcast, a scale ratio above 2^30.
     Source: tflite/kernels/squared_difference.cc
     """
     operands = operands_of(node, ("int8", *NUMBERS))
@@ -97,31 +97,31 @@ def _squared_params(operands: Operands) -> dict[str, int]:
 
 @lowers("DIV", floats=roundings(1))
 def lower_div(node: Node, target: Target) -> tuple[Alternative, ...]:
-    """Divide the left tensor by the right.
+    """Divide the left tensor by the right one.
 
     Raises:
-        Unsupported: quantised types that fail in this TFLite, a ratio of scales beyond 2^15; other
-            than floats divided by a constant 0, or of integers -1.
+        Unsupported: quantised types that fail in this TFLite, a scale ratio beyond 2^15; a constant
+            divisor that is 0, or -1 for integers, unless the type is float32.
     Source: tflite/kernels/div.cc, internal/reference/div.h
     """
     operands = operands_of(node, EVERY)
     params = bounds_of(operands.result, activation_of(node))
-    needs: tuple[Requirement, ...] = ()
+    requirements: tuple[Requirement, ...] = ()
     if operands.left.dtype in quantized.QUANT:
         if operands.left.dtype != "uint8" and not target.rules.newer_types:
             raise Unsupported(f"{operands.left.dtype}: DIV fails in this TFLite")
         params |= _quotient_params(operands)
         zero = params["right_zero"]
-        needs = _require_divisor(operands.right, zero, rule="which stands for 0")
+        requirements = _require_divisor(operands.right, zero, rule="which stands for 0")
     elif operands.left.dtype == "int32":
-        needs = _require_divisor(operands.right, 0, -1)
-    return _requiring(needs, binary(operands, "DIVIDE", params, target))
+        requirements = _require_divisor(operands.right, 0, -1)
+    return _with_requirements(requirements, binary(operands, "DIVIDE", params, target))
 
 
 def _quotient_params(operands: Operands) -> dict[str, int]:
     (left_scale, left_zero), (right_scale, right_zero), (scale, zero) = operands.quantization()
     with np.errstate(over="ignore", under="ignore", divide="ignore"):
-        # In floats, as the scales are in TFLite.
+        # In float32, as TFLite's scales are.
         ratio = float(np.float32(left_scale) / (np.float32(right_scale) * np.float32(scale)))
     if not 2.0**-_MOST_SHIFT < ratio < 2.0**_MOST_SHIFT:
         raise Unsupported(f"a scale ratio of {ratio:g}: not within 2^-15 and 2^15")
@@ -130,69 +130,69 @@ def _quotient_params(operands: Operands) -> dict[str, int]:
 
 @lowers("FLOOR_DIV", floats=STEPS)
 def lower_floor_div(node: Node, target: Target) -> tuple[Alternative, ...]:
-    """Divide the left tensor by the right, rounded down; integers as they are, without scales.
+    """Divide the left tensor by the right one, rounding down; integers ignore scales.
 
     Raises:
-        Unsupported: other types, a constant divisor that is 0; of int8 and int16 one that is -1 or
-            is not constant.
+        Unsupported: other types, a constant divisor that is 0; for int8 and int16 also -1 or
+            a non-constant divisor.
     Source: tflite/kernels/floor_div.cc
     """
     operands = operands_of(node, ("int8", "int16", *NUMBERS))
-    if operands.left.dtype in quantized.QUANT:  # the least value over -1 is undefined in C
+    if operands.left.dtype in quantized.QUANT:  # the lowest value divided by -1 is undefined in C
         require_constant(operands.right, "the divisors")
         _require_divisor(operands.right, -1)
-    needs = _require_divisor(operands.right, 0)
-    return _requiring(needs, binary(operands, "FLOOR_DIVIDE", {}, target))
+    requirements = _require_divisor(operands.right, 0)
+    return _with_requirements(requirements, binary(operands, "FLOOR_DIVIDE", {}, target))
 
 
 @lowers("FLOOR_MOD", floats=roundings(1, is_steep=True))
 def lower_floor_mod(node: Node, target: Target) -> tuple[Alternative, ...]:
-    """Return what a division that is rounded down leaves over; integers as they are.
+    """Return the remainder of a division that rounds down; scales are ignored.
 
     Raises:
-        Unsupported: other types, a constant divisor that is 0, or -1 of int32 and int64.
+        Unsupported: other types, a constant divisor that is 0, or -1 for int32 and int64.
     Source: tflite/kernels/floor_mod.cc
     """
     operands = operands_of(node, ("int8", "int16", "int32", "int64"))
-    refused = (0, -1) if operands.left.dtype in ("int32", "int64") else (0,)
-    needs = _require_divisor(operands.right, *refused)
-    return _requiring(needs, binary(operands, "FLOOR_MODULO", {}, target))
+    rejected = (0, -1) if operands.left.dtype in ("int32", "int64") else (0,)
+    requirements = _require_divisor(operands.right, *rejected)
+    return _with_requirements(requirements, binary(operands, "FLOOR_MODULO", {}, target))
 
 
 def _require_divisor(
-    tensor: Tensor, zero: int, *refused: int, rule: str = "TFLite divides by no 0"
+    tensor: Tensor, zero: int, *rejected: int, rule: str = "TFLite cannot divide by 0"
 ) -> tuple[Requirement, ...]:
-    """Return what is required of computed divisors: none is `zero`, on which TFLite fails.
+    """Return the requirement that non-constant divisors are not `zero`, on which TFLite fails.
 
-    `refused`: more of them for a constant: the least integer over -1 ends the process in TFLite.
-    Of computed ones nobody knows, and there it wraps around.
+    `rejected`: more values that constants must not have: the lowest integer divided by -1 kills
+    TFLite's process. Non-constant divisors are not checked for them; there the result wraps around.
 
     Raises:
-        Unsupported: a constant has such a divisor.
+        Unsupported: a constant contains such a divisor.
     """
     if tensor.data is None:
         return (Requirement(tensor, "a divisor", rule, excluded=zero),)
-    for value in (zero, *refused):
+    for value in (zero, *rejected):
         if np.any(np.equal(tensor.data, value)):
             raise Unsupported(f"a divisor is {value}" + (f", {rule}" if value == zero else ""))
     return ()
 
 
-def _requiring(
-    needs: tuple[Requirement, ...], alternatives: tuple[Alternative, ...]
+def _with_requirements(
+    requirements: tuple[Requirement, ...], alternatives: tuple[Alternative, ...]
 ) -> tuple[Alternative, ...]:
-    return tuple(replace(each, requirements=needs) for each in alternatives)
+    return tuple(replace(each, requirements=requirements) for each in alternatives)
 
 
 @lowers("POW", floats=roundings(32, is_steep=True))
 def lower_pow(node: Node, target: Target) -> tuple[Alternative, ...]:
-    """Raise the left tensor to the power of the right.
+    """Raise the left tensor to the power of the right one.
 
-    Integers wrap around where one exponent serves all elements. Else TFLite's powers are
-    doubles, whose conversion back depends on the machine.
+    Integers wrap around if one exponent is broadcast to all elements. Otherwise TFLite computes
+    powers in doubles, whose conversion back to int32 depends on the processor.
 
     Raises:
-        Unsupported: int32 without one constant exponent of 0 or more for all elements.
+        Unsupported: other types; int32 without a single constant exponent of 0 or more.
     Source: tflite/kernels/pow.cc, optimized_ops.h BroadcastPow4D
     """
     operands = operands_of(node, NUMBERS)
@@ -207,10 +207,10 @@ def lower_pow(node: Node, target: Target) -> tuple[Alternative, ...]:
 
 @lowers("ATAN2", floats=roundings(8, limit=math.pi, is_steep=True))
 def lower_atan2(node: Node, target: Target) -> tuple[Alternative, ...]:
-    """Return the angle, in radians, of the point whose y is left and whose x is right.
+    """Return the angle in radians of the point with y on the left and x on the right.
 
     Raises:
-        Unsupported: other types than float32; shapes that differ, where TFLite reads past the end.
+        Unsupported: types other than float32; shapes that differ: TFLite then reads out of bounds.
     Source: tflite/kernels/atan2.cc
     """
     operands = operands_of(node, ("float32",))
@@ -223,27 +223,28 @@ def lower_atan2(node: Node, target: Target) -> tuple[Alternative, ...]:
 @lowers("STABLEHLO_ADD", "STABLEHLO_MULTIPLY", floats=SUMS)
 @lowers("STABLEHLO_MAXIMUM", "STABLEHLO_MINIMUM", floats=SELECTS)
 def lower_stablehlo(node: Node, target: Target) -> tuple[Alternative, ...]:
-    """Compute two tensors of one shape as they are, without scales and activations.
+    """Combine two tensors of equal shapes; scales are ignored, and there is no activation.
 
     Raises:
-        Unsupported: other types; sums and products of 8 and 16 bits; shapes that differ.
+        Unsupported: other types, among them sums and products of 8 and 16 bits; shapes that
+            differ.
     Source: tflite/kernels/stablehlo_elementwise.cc
     """
     op = node.op.removeprefix("STABLEHLO_")
     is_extreme = op in ("MAXIMUM", "MINIMUM")
     operands = operands_of(node, (*EVERY, "int64") if is_extreme else (*NUMBERS, "int64"))
     require_same_shape(operands.left, operands.right)
-    if is_extreme:  # of what cannot be compared it is the left one, where MAXIMUM takes the right
+    if is_extreme:  # of a NaN and a number it returns the left operand, MAXIMUM the right one
         return binary(Operands(operands.right, operands.left, operands.result), op, {}, target)
     params = bounds_of(operands.result, "NONE")
-    if operands.result.dtype == "float32":  # what is infinite stays so, where ADD and MUL clamp it
+    if operands.result.dtype == "float32":  # infinities stay; ADD and MUL clamp them
         params = {"output_min": bits(-math.inf), "output_max": bits(math.inf)}
     return binary(operands, op, params | ({"right_sign": 1} if op == "ADD" else {}), target)
 
 
 @lowers("STABLEHLO_AND", floats=EXACT)
 def lower_stablehlo_and(node: Node, target: Target) -> tuple[Alternative, ...]:
-    """Keep the bits that two tensors of one shape both have.
+    """Return the bitwise AND of two tensors of equal shapes.
 
     Raises:
         Unsupported: other types; shapes that differ.
@@ -256,11 +257,11 @@ def lower_stablehlo_and(node: Node, target: Target) -> tuple[Alternative, ...]:
 
 @lowers("STABLEHLO_SHIFT_LEFT", floats=EXACT)
 def lower_stablehlo_shift_left(node: Node, target: Target) -> tuple[Alternative, ...]:
-    """Shift bits to the left; those that the type does not hold are lost.
+    """Shift bits to the left, discarding overflow.
 
     Raises:
-        Unsupported: other types; shapes that differ; shifts that are not constant or beyond 0 to
-            31, where C says nothing of TFLite's result.
+        Unsupported: other types; shapes that differ; shifts that are not constant, or not
+            within 0 to 31, where TFLite's shift is undefined in C.
     Source: tflite/kernels/stablehlo_shift_left.cc
     """
     operands = operands_of(node, ("int8", "int16", "int32"))
@@ -274,7 +275,7 @@ def lower_stablehlo_shift_left(node: Node, target: Target) -> tuple[Alternative,
 
 @lowers("BITWISE_XOR", floats=EXACT)
 def lower_bitwise_xor(node: Node, target: Target) -> tuple[Alternative, ...]:
-    """Keep the bits that one of two tensors has and the other has not.
+    """Return the bitwise XOR of two tensors.
 
     Raises:
         Unsupported: other types; shapes that cannot be broadcast.
@@ -285,7 +286,7 @@ def lower_bitwise_xor(node: Node, target: Target) -> tuple[Alternative, ...]:
 
 @lowers("RIGHT_SHIFT", floats=EXACT)
 def lower_right_shift(node: Node, target: Target) -> tuple[Alternative, ...]:
-    """Shift bits to the right, as many as the right tensor says, at least 0 and not all of them.
+    """Shift bits to the right by the right tensor's values, clamped from 0 to the width less 1.
 
     Raises:
         Unsupported: other types; shapes that cannot be broadcast.

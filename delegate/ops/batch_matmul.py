@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""BATCH_MATMUL: plain for every type, over vectors of columns or of terms for 8 bits and floats.
+"""BATCH_MATMUL: vectors of columns or of terms for 8 bits and floats, and plain for all types.
 
-Of floats and int8 the floats' rows become int8 at each run, as those of FULLY_CONNECTED.
+A hybrid one (float32 x int8) quantises its float rows at run time, like FULLY_CONNECTED.
 """
 
 from __future__ import annotations
@@ -41,26 +41,24 @@ _FAMILIES = {
 
 @lowers("BATCH_MATMUL", floats=PRODUCTS)
 def lower_batch_matmul(node: Node, target: Target) -> tuple[Alternative, ...]:
-    """Multiply matrices; what comes before their two dimensions is broadcast.
+    """Multiply matrices; the outer dimensions are broadcast.
 
     Shapes:
         left (..., m, k), or (..., k, m) with adj_x, right (..., k, n), or (..., n, k) with adj_y
         -> output (..., m, n)
     Raises:
-        Unsupported: shapes that do not fit, other types.
+        Unsupported: mismatched shapes, other types.
     Source: tflite/kernels/batch_matmul.cc, internal/reference/batch_matmul.h
     """
     left, right, result = tensors_of(node, 2)
     types = (left.dtype, right.dtype, result.dtype)
     if types not in _FAMILIES:
-        raise Unsupported(
-            f"{left.dtype} x {right.dtype} -> {result.dtype}: no such kernel is there"
-        )
+        raise Unsupported(f"{left.dtype} x {right.dtype} -> {result.dtype}: no such kernel")
     is_adjoint = bool(node.options.get("adj_x")), bool(node.options.get("adj_y"))
     sizes = sizes_of(left, right, result, *is_adjoint, MOST_TERMS)
     if target.rules.batch_matmul_mixes_rows and is_adjoint[0]:
-        outer = left.shape[-3:-2], right.shape[-3:-2]
-        if outer[1] == (1,) and outer[0] not in ((), (1,)):
+        rows_and_matrices = left.shape[-3:-2], right.shape[-3:-2]
+        if rows_and_matrices[1] == (1,) and rows_and_matrices[0] not in ((), (1,)):
             raise Unsupported(
                 "adj_x with one right matrix for several: this TFLite mixes up the rows"
             )
@@ -77,17 +75,17 @@ def lower_batch_matmul(node: Node, target: Target) -> tuple[Alternative, ...]:
         right=right,
         result=result,
         sizes=sizes,
-        own={} if family == "float" else _scaling(left, right, result, family),
+        fields={} if family == "float" else _scaling(left, right, result, family),
         defines=defines.get(family, {}),
     )
     return product.alternatives(target)
 
 
 def _hybrid(node: Node, sizes: dict[str, int], target: Target) -> tuple[Alternative, ...]:
-    """Return the ways to multiply float rows, which become int8 at each run, with int8.
+    """Return the alternatives for float rows, quantised at run time, times int8.
 
     Raises:
-        Unsupported: what TFLite does not compute rightly, or not from one run to the next.
+        Unsupported: a node that TFLite computes wrongly, in each run or after the first.
     Source: tflite/kernels/batch_matmul.cc EvalHybrid
     """
     left, right, result = tensors_of(node, 2)
@@ -95,22 +93,22 @@ def _hybrid(node: Node, sizes: dict[str, int], target: Target) -> tuple[Alternat
     is_asymmetric = bool(node.options.get("asymmetric_quantize_inputs"))
     scale, zero_point = quantized.per_tensor(right)
     if zero_point:
-        raise Unsupported(f"int8 with zero point {zero_point}: hybrid products take it for 0")
+        raise Unsupported(f"int8 with zero point {zero_point}: hybrid products ignore it")
     if node.options.get("adj_x"):
-        raise Unsupported("hybrid with adj_x: the terms of a row are not side by side")
+        raise Unsupported("hybrid with adj_x: the terms of a row are not contiguous")
     if sum(size > 1 for size in left.shape[:-2]) > 1:
-        raise Unsupported("hybrid with several batch dimensions: TFLite takes another row's scale")
-    weights = _right_sides(node, target.rules)
+        raise Unsupported("hybrid with several batch dimensions: TFLite uses another row's scale")
+    weights = _constant_right(node, target.rules)
     if weights is None and is_asymmetric:
         raise Unsupported(
             "asymmetric rows with a computed right side: TFLite keeps the sums of its first run"
         )
-    # TFLite takes the zero points' part off in floats: of small sums that is the same.
+    # TFLite subtracts the zero points' part in floats, which is exact for small sums.
     is_exact = weights is None or 255 * int(np.abs(weights.astype(np.int32)).sum(2).max()) < 2**24
     if weights is None or len(weights) > 1:
         if is_asymmetric and not is_exact:
             raise Unsupported("asymmetric rows with several right sides: sums beyond 2^24")
-        return _of_right_sides(node, sizes, scale, target)
+        return _general_hybrid(node, sizes, scale, target)
     columns = sizes["n_size"]
     product = hybrid.Product(
         source=left,
@@ -127,11 +125,11 @@ def _hybrid(node: Node, sizes: dict[str, int], target: Target) -> tuple[Alternat
     return hybrid_products(product, target)
 
 
-def _right_sides(node: Node, rules: Rules) -> NDArray[np.int8] | None:
-    """Return the right matrices, (matrices, columns, terms); None where they are computed.
+def _constant_right(node: Node, rules: Rules) -> NDArray[np.int8] | None:
+    """Return constant right matrices, (matrices, columns, terms); None if they are not constant.
 
     Raises:
-        Unsupported: constants that TFLite sums wrongly.
+        Unsupported: constants whose sums TFLite gets wrong.
     """
     right = node.inputs[1]
     if right is None or right.data is None:
@@ -140,16 +138,16 @@ def _right_sides(node: Node, rules: Rules) -> NDArray[np.int8] | None:
     if not node.options.get("adj_y"):
         weights = weights.transpose(0, 2, 1)
     by_column = np.ascontiguousarray(weights).reshape(-1, weights.shape[2])
-    hybrid.require_right_sums(
+    hybrid.require_correct_sums(
         by_column, bool(node.options.get("asymmetric_quantize_inputs")), rules
     )
     return weights
 
 
-def _of_right_sides(
+def _general_hybrid(
     node: Node, sizes: dict[str, int], scale: float, target: Target
 ) -> tuple[Alternative, ...]:
-    """Return the ways to multiply by right matrices that are computed, or several."""
+    """Return the alternatives for several right matrices, or ones that are not constant."""
     left, right, result = tensors_of(node, 2)
     depth = sizes["k_size"]
     rows = hybrid.quantised(
@@ -166,18 +164,18 @@ def _of_right_sides(
         right=right,
         result=result,
         sizes=sizes,
-        own={"row_scales": rows.scales, "right_scale": bits(scale)},
+        fields={"row_scales": rows.scales, "right_scale": bits(scale)},
         defines={},
     )
-    ways = product.alternatives(target)
-    return tuple(replace(way, launches=(*rows.launches, *way.launches)) for way in ways)
+    products = product.alternatives(target)
+    return tuple(replace(each, launches=(*rows.launches, *each.launches)) for each in products)
 
 
 def _scaling(left: Tensor, right: Tensor, result: Tensor, family: str) -> Params:
-    """Return zero points, a multiplier and a shift.
+    """Return the fields of zero points, multiplier and shift.
 
     Raises:
-        Unsupported: a right zero point of int16, scales beyond TFLite's.
+        Unsupported: a right zero point with int16, scales beyond TFLite's range.
     """
     scale, zero_point = quantized.per_tensor(result, quantized.QUANT)
     left_scale, left_zero = quantized.per_tensor(left, quantized.QUANT)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Blocks of pixels that lie in channels or in a batch elsewhere; only bytes move.
+"""Rearrangements of pixel blocks between space and channels, or space and batch; only copies.
 
 DEPTH_TO_SPACE, SPACE_TO_DEPTH, BATCH_TO_SPACE_ND, SPACE_TO_BATCH_ND.
 """
@@ -24,19 +24,27 @@ from delegate.ops._checks.node import (
     tensors_of,
     vector_of,
 )
-from delegate.ops._launches.copy import Box, Move, fill, moved, reversed_move, steps_of, zero_of
+from delegate.ops._launches.copy import (
+    Box,
+    Move,
+    by_moves,
+    fill,
+    inverse_move,
+    steps_of,
+    zero_of,
+)
 from delegate.ops._registry import lowers
 from delegate.target import Target
 
 
 @lowers("DEPTH_TO_SPACE", "SPACE_TO_DEPTH", floats=COPIES)
 def lower_depth_and_space(node: Node, target: Target) -> tuple[Alternative, ...]:
-    """Spread channels over height and width, or gather height and width into channels.
+    """Move blocks of pixels from channels to height and width, or back.
 
     Shapes:
-        deep (n, h, w, b * b * c) -> image (n, h * b, w * b, c), or from the image
+        deep (n, h, w, b * b * c) -> image (n, h * b, w * b, c), or image -> deep
     Raises:
-        Unsupported: another rank, a depth, a height or a width that the block does not divide.
+        Unsupported: another rank, a depth, height or width that is no multiple of the block.
     Source: tflite/kernels/depth_to_space.cc, space_to_depth.cc
     """
     source, result = tensors_of(node, 1, ("uint8", "int8", "int32", "int64", "float32"))
@@ -52,13 +60,13 @@ def lower_depth_and_space(node: Node, target: Target) -> tuple[Alternative, ...]
     n, h, w, depth = source.shape
     if is_deep:
         require_shape(result, (n, h * block, w * block, depth // (block * block)))
-        return moved([_in_depth(source, result, block)], target)
+        return by_moves([_in_depth(source, result, block)], target)
     require_shape(result, (n, h // block, w // block, depth * block * block))
-    return moved([reversed_move(_in_depth(result, source, block))], target)
+    return by_moves([inverse_move(_in_depth(result, source, block))], target)
 
 
 def _in_depth(deep: Tensor, image: Tensor, block: int) -> Move:
-    """Return the move of DEPTH_TO_SPACE.
+    """Return the copy that DEPTH_TO_SPACE makes.
 
     Shapes:
         deep (n, h, w, block * block * c) -> image (n, h * block, w * block, c)
@@ -80,15 +88,15 @@ def _in_depth(deep: Tensor, image: Tensor, block: int) -> Move:
 
 @lowers("BATCH_TO_SPACE_ND", floats=COPIES)
 def lower_batch_to_space_nd(node: Node, target: Target) -> tuple[Alternative, ...]:
-    """Interleave the pictures of a batch, and cut off a border.
+    """Interleave the images of a batch, then crop.
 
     Shapes:
-        input (b0 * b1 * n, h, w, c) -> output (n, h * b0 - crops, w * b1 - crops, c); without w too
+        input (b0 * b1 * n, h, w, c) -> output (n, h * b0 - crops, w * b1 - crops, c); or without w
     Raises:
-        Unsupported: computed blocks or crops, a batch that they do not divide.
+        Unsupported: non-constant blocks or crops, a batch that is no multiple of the blocks.
     Source: tflite/kernels/batch_to_space_nd.cc, internal/reference/batch_to_space_nd.h
     """
-    source, result, blocks, crops = _decode(node, "crops")
+    source, result, blocks, crops = _parse(node, "crops")
     count = math.prod(blocks)
     if source.shape[0] % count:
         raise Unsupported(f"batch {source.shape[0]}: blocks of {count} do not divide it")
@@ -97,43 +105,43 @@ def lower_batch_to_space_nd(node: Node, target: Target) -> tuple[Alternative, ..
         for size, block, pair in zip(source.shape[1:], blocks, crops, strict=False)
     ]
     require_shape(result, (source.shape[0] // count, *sizes, source.shape[-1]))
-    return moved(_in_batch(source, result, blocks, [pair[0] for pair in crops]), target)
+    return by_moves(_in_batch(source, result, blocks, [pair[0] for pair in crops]), target)
 
 
 @lowers("SPACE_TO_BATCH_ND", floats=COPIES)
 def lower_space_to_batch_nd(node: Node, target: Target) -> tuple[Alternative, ...]:
-    """Surround a picture with zero points and take it apart into pictures of every b-th pixel.
+    """Pad an image with its zero point, then split it into images of every b-th pixel.
 
     Shapes:
-        input (n, h, w, c) -> output (b0 * b1 * n, (h + paddings) / b0, (w + paddings) / b1, c);
-        without w too
+        input (n, h, w, c) -> output (b0 * b1 * n, (h + paddings) / b0, (w + paddings) / b1, c); or
+        without w
     Raises:
-        Unsupported: computed blocks or paddings, a size that the blocks do not divide.
+        Unsupported: non-constant blocks or paddings, a size that is no multiple of the blocks.
     Source: tflite/kernels/space_to_batch_nd.cc, internal/reference/space_to_batch_nd.h
     """
-    source, result, blocks, paddings = _decode(node, "paddings")
+    source, result, blocks, paddings = _parse(node, "paddings")
     sizes = [n + sum(pair) for n, pair in zip(source.shape[1:], paddings, strict=False)]
     if any(size % block for size, block in zip(sizes, blocks, strict=True)):
         raise Unsupported(f"{shape_text(source)} padded to {sizes}: blocks of {blocks} do not fit")
-    rest = [size // block for size, block in zip(sizes, blocks, strict=True)]
-    require_shape(result, (source.shape[0] * math.prod(blocks), *rest, source.shape[-1]))
+    out_sizes = [size // block for size, block in zip(sizes, blocks, strict=True)]
+    require_shape(result, (source.shape[0] * math.prod(blocks), *out_sizes, source.shape[-1]))
     before = [pair[0] for pair in paddings]
-    moves = [reversed_move(move) for move in _in_batch(result, source, blocks, before)]
+    moves = [inverse_move(move) for move in _in_batch(result, source, blocks, before)]
     if any(map(any, paddings)):
         moves.insert(0, fill(zero_of(result), result, result.shape))
-    return moved(moves, target)
+    return by_moves(moves, target)
 
 
-def _decode(node: Node, what: str) -> tuple[Tensor, Tensor, list[int], list[list[int]]]:
-    """Return input, output, the block's sizes, and the pixels before and after, by dimension.
+def _parse(node: Node, what: str) -> tuple[Tensor, Tensor, list[int], list[list[int]]]:
+    """Return the input, the output, and for each spatial dimension the block size and the margins.
 
-    `what`: the name of those pixels.
+    `what`: the name of the margins ("crops", "paddings"), for messages.
 
     Raises:
-        Unsupported: a rank other than 3 and 4; sizes or pixels that are computed, or of another
-            shape; sizes below 1, pixels below 0.
+        Unsupported: a rank other than 3 and 4; non-constant block sizes or margins, or of a wrong
+            shape; block sizes below 1, negative margins.
     """
-    source, block, amounts, result = tensors_of(node, 3, ANY)
+    source, block, margins, result = tensors_of(node, 3, ANY)
     require_same_scale(source, result)
     rank = len(source.shape)
     if rank not in (3, 4):
@@ -141,7 +149,7 @@ def _decode(node: Node, what: str) -> tuple[Tensor, Tensor, list[int], list[list
     blocks = vector_of(block, "block sizes", rank - 2)
     if min(blocks) < 1 or max(blocks) >= 2**31:
         raise Unsupported(f"block sizes {blocks}: at least 1 is needed")
-    values = integers_of(amounts, what)
+    values = integers_of(margins, what)
     if values.shape != (rank - 2, 2) or values.min() < 0 or values.max() >= 2**31:
         raise Unsupported(f"{what} {values.tolist()} of {shape_text(source)}")
     return source, result, blocks, values.tolist()
@@ -150,12 +158,12 @@ def _decode(node: Node, what: str) -> tuple[Tensor, Tensor, list[int], list[list
 def _in_batch(
     blocked: Tensor, image: Tensor, blocks: Sequence[int], before: Sequence[int]
 ) -> list[Move]:
-    """Return the moves of BATCH_TO_SPACE_ND: a few, as rows of blocks may begin and end inside one.
+    """Return the copies of BATCH_TO_SPACE_ND: several, as crops may cut through blocks.
 
-    `before`: pixels that the first blocks have before the image, along each spatial dimension.
+    `before`: pixels cropped at the start of each spatial dimension.
 
     Shapes:
-        blocked (product of blocks * n, h, w, c) -> image (n, ...), a part of (n, h b0, w b1, c)
+        blocked (product of blocks * n, h, w, c) -> image (n, ...), cropped from (n, h b0, w b1, c)
     """
     n, channels = image.shape[0], image.shape[-1]
     spatial = range(1, 1 + len(blocks))
@@ -183,10 +191,10 @@ def _in_batch(
 
 
 def _spans(size: int, before: int, block: int) -> Iterator[tuple[int, int, int, int, int]]:
-    """Cut pixels into a first part of a block, whole blocks, and a last part, where there are.
+    """Split pixels into a partial first block, whole blocks, and a partial last block, if any.
 
-    Of each: the first pixel of the image, the block that it lies in, its place in that, how many
-    blocks there are, and the pixels of each.
+    Yields for each: the first pixel of the image, the index of its block, its offset in the block,
+    the number of blocks, and the pixels taken of each.
     """
     at = 0
     while at < size:

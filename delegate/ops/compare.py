@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""EQUAL, NOT_EQUAL, LESS, LESS_EQUAL, GREATER, GREATER_EQUAL, LOGICAL_AND, _OR, _NOT: bools.
+"""EQUAL, NOT_EQUAL, LESS, LESS_EQUAL, GREATER, GREATER_EQUAL, LOGICAL_AND, _OR, _NOT.
 
-And SELECT, SELECT_V2: of two tensors the one a bool says, element by element; only bytes move.
+Also SELECT and SELECT_V2, which only copy elements.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from delegate.ops._launches.binary import (
     rows_of,
 )
 from delegate.ops._launches.lookup import lookup
-from delegate.ops._launches.types import moved_type
+from delegate.ops._launches.types import copy_type
 from delegate.ops._numbers import fixed_point
 from delegate.ops._registry import lowers
 from delegate.target import Target
 
-# Op -> expression of binary.cl, and whether left and right change places.
-_HOW = {
+# Op -> expression of binary.cl, and whether the operands are swapped.
+_EXPRESSIONS = {
     "EQUAL": ("EQUAL", False),
     "NOT_EQUAL": ("EQUAL", False),
     "LESS": ("LESS", False),
@@ -41,25 +41,25 @@ _HOW = {
     "GREATER": ("LESS", True),
     "GREATER_EQUAL": ("LESS_EQUAL", True),
 }
-_FAIL_IN_OLDER = ("NOT_EQUAL", "GREATER", "LESS_EQUAL")  # of int16, when they run
+_FAIL_IN_OLDER = ("NOT_EQUAL", "GREATER", "LESS_EQUAL")  # on int16, at run time
 _LIFT = 1 << 8  # Source: tflite/kernels/comparisons.cc ComparisonQuantized
 
 
 @lowers("EQUAL", "NOT_EQUAL", "LESS", "LESS_EQUAL", "GREATER", "GREATER_EQUAL", floats=EXACT)
 def lower_compare(node: Node, target: Target) -> tuple[Alternative, ...]:
-    """Compare two tensors; 8-bit ones at a common scale, others as they are.
+    """Compare two tensors: at a common scale for 8 bits, by stored values otherwise.
 
-    int16 has a common scale for EQUAL and NOT_EQUAL, but not in tflite-runtime.
+    int16 is compared at a common scale for EQUAL and NOT_EQUAL, except in tflite-runtime.
 
     Raises:
-        Unsupported: other types, scales of 1 and more, which end TFLite's process.
+        Unsupported: other types, scales of 1 and more, which abort TFLite's process.
     Source: tflite/kernels/comparisons.cc, internal/reference/comparisons.h
     """
     types: tuple[str, ...] = ("uint8", "int8", "int16", "int32", "int64", "float32")
     if node.op in ("EQUAL", "NOT_EQUAL"):
         types += ("bool",)
     operands = operands_of(node, types, "bool")
-    op, changes_places = _HOW[node.op]
+    op, changes_places = _EXPRESSIONS[node.op]
     if changes_places:
         operands = Operands(operands.right, operands.left, operands.result)
     params: dict[str, int] = {"invert": int(node.op == "NOT_EQUAL")} if op == "EQUAL" else {}
@@ -84,7 +84,7 @@ def _rescaled(which: str, tensor: Tensor) -> dict[str, int]:
 
 @lowers("LOGICAL_AND", "LOGICAL_OR", floats=EXACT)
 def lower_logical(node: Node, target: Target) -> tuple[Alternative, ...]:
-    """Take the smaller of two bools for AND, the larger for OR.
+    """Return the minimum of two bools for AND, the maximum for OR.
 
     Source: tflite/kernels/logical.cc
     """
@@ -107,13 +107,13 @@ def lower_logical_not(node: Node, target: Target) -> tuple[Alternative, ...]:
 
 @lowers("SELECT", "SELECT_V2", floats=SELECTS)
 def lower_select(node: Node, target: Target) -> tuple[Alternative, ...]:
-    """Take the left element where the condition holds, else the right one.
+    """Return the left element where the condition is true, else the right one.
 
     Shapes:
-        SELECT_V2: all are broadcast to the result; SELECT: left and right as the result, the
-        condition too, or a scalar, or one bool for each of the result's first dimension
+        SELECT_V2: all are broadcast to the result. SELECT: left and right have the result's shape,
+        the condition too, or it is a scalar, or one bool per index of the first dimension
     Raises:
-        Unsupported: types that differ, a condition that is no bool, shapes that do not fit.
+        Unsupported: types that differ, a condition that is no bool, mismatched shapes.
     Source: tflite/kernels/select.cc
     """
     condition, left, right, result = tensors_of(node, 3)
@@ -121,26 +121,26 @@ def lower_select(node: Node, target: Target) -> tuple[Alternative, ...]:
         raise Unsupported(f"{condition.dtype} condition: only bool")
     if not left.dtype == right.dtype == result.dtype:
         raise Unsupported(f"{left.dtype} or {right.dtype} -> {result.dtype}: they must be equal")
-    elem = moved_type(result)
-    mask = condition  # with the shape by which it is broadcast
+    elem = copy_type(result)
+    broadcast_condition = condition  # with the shape that is broadcast
     if node.op == "SELECT":
-        mask = _of_first_dimension(condition, result)
+        broadcast_condition = _of_first_dimension(condition, result)
         if not left.shape == right.shape == result.shape:
             raise Unsupported(
                 f"{shape_text(left)} or {shape_text(right)} -> {shape_text(result)}: "
                 "they must be equal"
             )
-    require_broadcast(result, mask, left, right)
+    require_broadcast(result, broadcast_condition, left, right)
     tensors: Params = {"condition": condition, "left": left, "right": right, "output": result}
-    rows = rows_of(result, {"condition": mask, "left": left, "right": right})
-    wide = np.dtype(result.dtype).itemsize
-    most = {1: 16, 2: 8, 4: 8}.get(wide, 1)
-    # OpenCL C has a function select.
-    return over_rows("select", "select_row", tensors | rows, {"ELEM": elem}, wide, most, target)
+    rows = rows_of(result, {"condition": broadcast_condition, "left": left, "right": right})
+    width = np.dtype(result.dtype).itemsize
+    most = {1: 16, 2: 8, 4: 8}.get(width, 1)
+    # The kernel is not "select": OpenCL C has a function of that name.
+    return over_rows("select", "select_row", tensors | rows, {"ELEM": elem}, width, most, target)
 
 
 def _of_first_dimension(condition: Tensor, result: Tensor) -> Tensor:
-    """Return SELECT's condition with the shape by which it is broadcast."""
+    """Return SELECT's condition with the shape that is broadcast."""
     if condition.shape in ((), result.shape):
         return condition
     if len(condition.shape) != 1 or condition.shape[0] != (result.shape or (0,))[0]:

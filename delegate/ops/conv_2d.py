@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""CONV_2D and DEPTHWISE_CONV_2D of 8 bits, of int16 with int8 weights, of float32, and hybrid.
+"""CONV_2D and DEPTHWISE_CONV_2D: 8 bits, int16 with int8 weights, float32, and hybrid.
 
-And conv_2d_add: a CONV_2D and the ADD after it by one kernel; by passes/fuse_add.py.
+Also conv_2d_add, by passes/fuse_add.py: a CONV_2D and the ADD after it in one kernel.
 """
 
 from __future__ import annotations
@@ -39,38 +39,37 @@ from delegate.target import Rules, Target
 
 @lowers("CONV_2D", floats=PRODUCTS)
 def lower_conv_2d(node: Node, target: Target) -> tuple[Alternative, ...]:
-    """Convolve each group of an NHWC tensor's channels with constant OHWI weights of its own.
+    """Convolve each channel group of an NHWC tensor with its own constant OHWI weights.
 
     Shapes:
         input (n, h, w, g * i), weights (o, kh, kw, i), bias (o,) -> output (n, oh, ow, o)
-    Float pictures with int8 weights are quantised first: see `_hybrid`.
+    A hybrid node quantises its float images first: see `_hybrid`.
 
     Raises:
-        Unsupported: computed weights, channels that make no groups, other types.
-    Source: tflite/kernels/internal/reference/conv.h, integer_ops/conv.h; sums of floats are in
-    another order, so equal but for round-off
+        Unsupported: non-constant weights, channels that form no groups, other types.
     """
     if hybrid.is_hybrid(node):
         return hybrid_pictures.conv_2d(_hybrid(node, target.rules), target)
-    return variants.conv_2d(_decoded(node, target.rules), target)
+    return variants.conv_2d(_parse(node, target.rules), target)
 
 
 @lowers("DEPTHWISE_CONV_2D", floats=PRODUCTS)
 def lower_depthwise_conv_2d(node: Node, target: Target) -> tuple[Alternative, ...]:
-    """Convolve each channel of an NHWC tensor with constant 1HWO weights of its own.
+    """Convolve each channel of an NHWC tensor with its own constant 1HWO weights.
 
     Shapes:
         input (n, h, w, i), weights (1, kh, kw, i * m), bias (i * m,) -> output (n, oh, ow, i * m)
     Raises:
-        Unsupported: computed weights, channels that are no multiple, other types.
+        Unsupported: non-constant weights, output channels that are no multiple of the input's,
+            other types.
     Source: tflite/kernels/internal/reference/depthwiseconv_uint8.h, depthwiseconv_float.h,
-    integer_ops/depthwise_conv.h; the multiplier is the shapes' quotient, as in
-    tflite/kernels/depthwise_conv.cc; sums of floats are in another order, so equal but for
+    integer_ops/depthwise_conv.h; the depth multiplier follows from the shapes, as in
+    tflite/kernels/depthwise_conv.cc; float sums are added in another order, so they differ by
     round-off
     """
     if hybrid.is_hybrid(node):
         return hybrid_pictures.depthwise_conv_2d(_hybrid(node, target.rules), target)
-    return variants.depthwise_conv_2d(_decoded(node, target.rules), target)
+    return variants.depthwise_conv_2d(_parse(node, target.rules), target)
 
 
 @lowers("conv_2d_add", floats=EXACT)
@@ -79,22 +78,22 @@ def lower_conv_2d_add(node: Node, target: Target) -> tuple[Alternative, ...]:
 
     Shapes:
         input (n, h, w, i), weights (o, kh, kw, i), bias (o,) or None, other (n, oh, ow, o) ->
-        output (n, oh, ow, o); `inner` is the convolution's own result
+        output (n, oh, ow, o); `inner` is the convolution's intermediate result
     Raises:
-        Unsupported: a node that CONV_2D or ADD does not take, int16, a sum of integers that no
-            floats equal.
+        Unsupported: a node that CONV_2D or ADD refuses, int16, an integer sum without an exact
+            float equivalent.
     """
-    *own, other = node.inputs
+    *conv_inputs, other = node.inputs
     result = output_of(node.outputs)
-    (between,) = node.inner
-    if other is None or not other.shape == between.shape == result.shape:
-        raise Unsupported("the sum of tensors of several shapes")
-    if not other.dtype == between.dtype == result.dtype:
-        raise Unsupported("the sum of tensors of several types")
-    (source, weights), _ = inputs_of(own, 2, 1)
+    (intermediate,) = node.inner
+    if other is None or not other.shape == intermediate.shape == result.shape:
+        raise Unsupported("the summands differ in shape")
+    if not other.dtype == intermediate.dtype == result.dtype:
+        raise Unsupported("the summands differ in type")
+    (source, weights), _ = inputs_of(conv_inputs, 2, 1)
     if source.dtype != "float32":
-        require_quant8(source, weights, between)
-    conv = _decoded(replace(node, inputs=tuple(own), outputs=node.inner), target.rules)
+        require_quant8(source, weights, intermediate)
+    conv = _parse(replace(node, inputs=tuple(conv_inputs), outputs=node.inner), target.rules)
     assert isinstance(conv, Quant8Convolution | FloatConvolution)
     if conv.groups > 1:
         raise Unsupported(
@@ -105,10 +104,10 @@ def lower_conv_2d_add(node: Node, target: Target) -> tuple[Alternative, ...]:
         low, high = float_bounds(activation).values()
         numbers = {"sum_min": low, "sum_max": high}
     else:
-        total = sum_of(between, other, result, activation)
+        total = sum_of(intermediate, other, result, activation)
         floats = float_sum(total)
         if floats is None:
-            raise Unsupported("no floats were found that equal this sum")
+            raise Unsupported("no float sum is exact for these scales")
         numbers = {
             "value_factor": bits(floats.left_factor),
             "residual_factor": bits(floats.right_factor),
@@ -120,8 +119,8 @@ def lower_conv_2d_add(node: Node, target: Target) -> tuple[Alternative, ...]:
     return variants.conv_2d(replace(conv, residual=Residual(other, result, numbers)), target)
 
 
-def _decoded(node: Node, rules: Rules) -> AnyConvolution:
-    """Return a convolution as its kernels see it, checked.
+def _parse(node: Node, rules: Rules) -> AnyConvolution:
+    """Return a node as a checked convolution record.
 
     Raises:
         Unsupported: see `lower_conv_2d` and `lower_depthwise_conv_2d`.
@@ -142,17 +141,17 @@ def _decoded(node: Node, rules: Rules) -> AnyConvolution:
 def _geometry(
     node: Node, weights: Tensor, bias: Tensor | None, values: NDArray[np.generic]
 ) -> Convolution:
-    """Return a convolution's tensors, window and weights, of which these are the values.
+    """Return a convolution's tensors, window and weights; `values`: those of `weights`.
 
     Raises:
-        Unsupported: shapes that do not fit.
+        Unsupported: mismatched shapes.
     """
     source, result = node.inputs[0], node.outputs[0]
     assert source is not None
     is_depthwise = node.op == "DEPTHWISE_CONV_2D"
     if len(weights.shape) != 4 or (is_depthwise and weights.shape[0] != 1):
-        wanted = "1HWO" if is_depthwise else "rank 4 (OHWI)"
-        raise Unsupported(f"weights {shape_text(weights)}: {wanted} is needed")
+        expected = "1HWO" if is_depthwise else "rank 4 (OHWI)"
+        raise Unsupported(f"weights {shape_text(weights)}: {expected} is needed")
     kernel_h, kernel_w = weights.shape[1:3]
     area = window(source, result, kernel_h, kernel_w, node.options)
     out_c = weights.shape[3 if is_depthwise else 0]
@@ -174,13 +173,13 @@ def _geometry(
 
 
 def _hybrid(node: Node, rules: Rules) -> hybrid.Product:
-    """Return a convolution of float pictures, each of which becomes int8, with int8 weights.
+    """Return a convolution of float images, each quantised to int8, with int8 weights.
 
-    With scales that differ by channel a picture has a zero point; with one for all channels it has
-    none. DEPTHWISE_CONV_2D takes one a channel alone.
+    Images have a zero point if the weights' scales differ by channel. DEPTHWISE_CONV_2D requires a
+    scale per channel.
 
     Raises:
-        Unsupported: what TFLite does not take, or does not compute rightly.
+        Unsupported: a node that TFLite refuses or computes wrongly.
     Source: tflite/kernels/conv.cc EvalHybrid, EvalHybridPerChannel; depthwise_conv.cc
     EvalHybridPerChannel
     """
@@ -193,47 +192,47 @@ def _hybrid(node: Node, rules: Rules) -> hybrid.Product:
     geometry = _geometry(node, weights, bias, hybrid.weight_values(weights))
     scales = hybrid.weight_scales(weights, 3 if is_depthwise else 0)
     if is_depthwise:
-        _require_scale_a_channel(weights)
+        _require_per_channel_scales(weights)
     elif weights.dtype == "int2":
-        raise Unsupported("int2 weights: what TFLite gives is not of them")
+        raise Unsupported("int2 weights: TFLite computes them wrongly")
     elif weights.dtype == "int4" and not rules.int4_convolutions:
         raise Unsupported("int4 weights: this TFLite reads two of them as one")
-    differ = is_depthwise or len(set(scales.tolist())) > 1
-    if not differ:
+    has_zero_points = is_depthwise or len(set(scales.tolist())) > 1
+    if not has_zero_points:
         if geometry.groups > 1:
-            raise Unsupported("hybrid with groups and one scale: TFLite's sums are of all channels")
-        is_alone = weights.quantization is None or len(weights.quantization.scale) == 1
-        if rules.hybrid_loses_channels and not is_alone:
-            raise Unsupported("hybrid with equal scales: this TFLite gives the bias alone")
-        hybrid.require_right_signs(geometry.weights, rules)
-    values = quantized.bias_of(bias, geometry.out_c, ("float32",))
+            raise Unsupported("hybrid with groups and one scale: TFLite sums over all channels")
+        has_one_scale = weights.quantization is None or len(weights.quantization.scale) == 1
+        if rules.hybrid_loses_channels and not has_one_scale:
+            raise Unsupported("hybrid with equal scales: this TFLite returns only the bias")
+        hybrid.require_correct_signs(geometry.weights, rules)
+    biases = quantized.bias_of(bias, geometry.out_c, ("float32",))
     return hybrid.Product(
         **geometry.fields(),
-        is_asymmetric=differ,
-        is_channel_first=differ and not is_depthwise,
+        is_asymmetric=has_zero_points,
+        is_channel_first=has_zero_points and not is_depthwise,
         scales=scales,
-        bias=values if bias is not None else np.full_like(values, -0.0),  # which adds nothing
+        bias=biases if bias is not None else np.full_like(biases, -0.0),  # -0.0 changes no sum
         clamp=float_bounds(activation_of(node)),
     )
 
 
-def _require_scale_a_channel(weights: Tensor) -> None:
-    """Check what TFLite takes of a DEPTHWISE_CONV_2D of floats.
+def _require_per_channel_scales(weights: Tensor) -> None:
+    """Check the weights of a hybrid DEPTHWISE_CONV_2D as TFLite does.
 
     Raises:
-        Unsupported: int4, one scale for several channels.
+        Unsupported: int4, one scale for all channels.
     """
     if weights.dtype != "int8":
         raise Unsupported(f"{weights.dtype} weights with float32 activations: only int8")
     if weights.quantization is not None and len(weights.quantization.scale) != weights.shape[3]:
-        raise Unsupported("hybrid with one scale for all channels: TFLite wants one for each")
+        raise Unsupported("hybrid with one scale for all channels: TFLite requires one per channel")
 
 
 def _channels(source: Tensor, bias: Tensor | None, out_c: int, result: Tensor) -> int:
-    """Return how many groups of channels a DEPTHWISE_CONV_2D has: one for each of the input.
+    """Return the number of groups of a DEPTHWISE_CONV_2D: one per input channel.
 
     Raises:
-        Unsupported: channels that are no multiple, a bias of int32 with int16.
+        Unsupported: output channels that are no multiple of the input's, an int32 bias with int16.
     """
     in_c = source.shape[3]
     if result.shape[3] != out_c or out_c % in_c:
@@ -242,15 +241,15 @@ def _channels(source: Tensor, bias: Tensor | None, out_c: int, result: Tensor) -
             "the last two must be equal and a multiple of the first"
         )
     if source.dtype == "int16" and bias is not None and bias.dtype == "int32":
-        raise Unsupported("bias int32 with int16 activations: TFLite takes int64 here")
+        raise Unsupported("bias int32 with int16 activations: TFLite requires int64 here")
     return in_c
 
 
 def _groups(source: Tensor, weights: Tensor) -> int:
-    """Return how many groups of channels a CONV_2D has.
+    """Return the number of channel groups of a CONV_2D.
 
     Raises:
-        Unsupported: channels that do not divide.
+        Unsupported: channels that are not divisible into groups.
     Source: tflite/kernels/conv.cc Prepare
     """
     out_c, _, _, in_c = weights.shape

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""CONV_3D and CONV_3D_TRANSPOSE of float32: over vectors of output channels, then plain."""
+"""CONV_3D and CONV_3D_TRANSPOSE in float32: vectors of output channels, and plain."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from delegate.ops._numbers import ceil_div
 from delegate.ops._registry import lowers
 from delegate.target import Target
 
-_TILE_W = 4  # output pixels a work-item
+_TILE_W = 4  # output pixels per work-item
 
 
 @lowers("CONV_3D", floats=PRODUCTS)
@@ -40,9 +40,9 @@ def lower_conv_3d(node: Node, target: Target) -> tuple[Alternative, ...]:
     Shapes:
         input (n, d, h, w, i), weights (kd, kh, kw, i, o), bias (o,) -> output (n, od, oh, ow, o)
     Raises:
-        Unsupported: computed weights, shapes that do not fit, other types.
-    Source: tflite/kernels/conv3d.cc, internal/reference/conv3d.h; sums are in another order, so
-    equal but for round-off
+        Unsupported: non-constant weights, mismatched shapes, other types.
+    Source: tflite/kernels/conv3d.cc, internal/reference/conv3d.h; sums are added in another order,
+    so they differ by round-off
     """
     (source, weights), (bias,) = inputs_of(node.inputs, 2, 1)
     result = output_of(node.outputs)
@@ -53,20 +53,20 @@ def lower_conv_3d(node: Node, target: Target) -> tuple[Alternative, ...]:
     window = window_3d(source, kernel, node.options)
     require_shape(result, (source.shape[0], *(window[f"out_{axis}"] for axis in AXES_3D), out_c))
     columns, phases = window["out_w"], 1
-    return _launches(
+    return _alternatives(
         "conv_3d", (source, result), values, bias, window, (columns, phases), node, target
     )
 
 
 @lowers("CONV_3D_TRANSPOSE", floats=SUMS)
 def lower_conv_3d_transpose(node: Node, target: Target) -> tuple[Alternative, ...]:
-    """Spread an NDHWC tensor by constant DHWOI weights to a constant size.
+    """Compute the transposed convolution of an NDHWC tensor with constant DHWOI weights.
 
     Shapes:
         output shape (5,), weights (kd, kh, kw, o, i), input (n, d, h, w, i), bias (o,)
         -> output (n, od, oh, ow, o)
     Raises:
-        Unsupported: a computed shape or weights, shapes that do not fit, other types.
+        Unsupported: a non-constant shape or weights, mismatched shapes, other types.
     Source: tflite/kernels/conv3d_transpose.cc, internal/reference/conv3d_transpose.h
     """
     (shape, weights, source), (bias,) = inputs_of(node.inputs, 3, 1)
@@ -86,14 +86,14 @@ def lower_conv_3d_transpose(node: Node, target: Target) -> tuple[Alternative, ..
     stride = window["stride_w"]
     columns = ceil_div(result.shape[3], stride)
     phases = min(stride, result.shape[3])
-    return _launches(
+    return _alternatives(
         "conv_3d_transpose", (source, result), np.swapaxes(values, -1, -2), bias,
         window | swapped, (columns, phases), node, target,
     )  # fmt: skip
 
 
 def _weights_of(source: Tensor, weights: Tensor, result: Tensor) -> NDArray[np.float32]:
-    """Return constant weights whose types and ranks fit; raises Unsupported."""
+    """Return the constant weights after checking types and ranks; raises Unsupported."""
     for tensor in (source, weights, result):
         if tensor.dtype != "float32":
             raise Unsupported(f"{tensor.dtype}: only float32")
@@ -109,9 +109,9 @@ def _weights_of(source: Tensor, weights: Tensor, result: Tensor) -> NDArray[np.f
     return values
 
 
-def _launches(
+def _alternatives(
     kernel: str,
-    ends: tuple[Tensor, Tensor],
+    tensors: tuple[Tensor, Tensor],
     values: NDArray[np.float32],
     bias: Tensor | None,
     window: dict[str, int],
@@ -119,16 +119,16 @@ def _launches(
     node: Node,
     target: Target,
 ) -> tuple[Alternative, ...]:
-    """Return the launches over vectors of channels, if they fill one, and the plain one.
+    """Return the alternatives: vectors of channels, if there are enough, and plain.
 
     `values`: (kd, kh, kw, i, o); `row`: pixels of the longest of a row's phases, and how many
     phases there are.
     """
-    (source, result), (columns, phases) = ends, row
+    (source, result), (columns, phases) = tensors, row
     in_c, out_c = values.shape[-2:]
     taps = math.prod(values.shape[:3])
     if taps * in_c > HALF_ROUNDS:
-        raise Unsupported(f"{taps * in_c} terms a sum: more than a work-item adds")
+        raise Unsupported(f"{taps * in_c} terms a sum: too many for a work-item")
     rows = result.shape[0] * window["out_d"] * window["out_h"]
     # The shortest of the phases fills a block, too.
     tile_w = _TILE_W if window["out_w"] // phases >= _TILE_W else 1
@@ -148,15 +148,15 @@ def _launches(
     if kernel == "conv_3d_transpose":
         fields["phases"] = phases
 
-    def of(lanes: int, name: str) -> Alternative:
+    def alternative(lanes: int, name: str) -> Alternative:
         blocks = ceil_div(out_c, lanes)
         items = rows * phases * row_blocks * blocks
-        own = fields | {"channel_blocks": blocks, "items": items}
+        params = fields | {"channel_blocks": blocks, "items": items}
         defines = {"LANES": lanes, "TILE_W": tile_w}
         tiling = by_share(items, target, most=max(1, HALF_ROUNDS // (taps * in_c)))
-        launch = launch_over(kernel, f"{kernel}_float", tiling, own, defines)
+        launch = launch_over(kernel, f"{kernel}_float", tiling, params, defines)
         return Alternative(name, (launch,))
 
     lanes = lanes_of(out_c, target)
-    vectors = [of(lanes, f"vector {lanes}x{tile_w}")] if lanes > 1 else []
-    return (*vectors, of(1, "plain"))
+    vectors = [alternative(lanes, f"vector {lanes}x{tile_w}")] if lanes > 1 else []
+    return (*vectors, alternative(1, "plain"))

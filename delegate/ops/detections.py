@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""NON_MAX_SUPPRESSION_V4 and V5, and TFLite_Detection_PostProcess: the boxes that a picture has.
+"""NON_MAX_SUPPRESSION_V4 and V5, and TFLite_Detection_PostProcess.
 
-One work-group chooses the boxes of a class one after the other, and its work-items look at all
-others meanwhile: which one is next, and which does the last one cover?
+A work-group selects the boxes of a class one by one. In each round its work-items share the
+remaining boxes: they suppress those that the last selection overlaps, and find the next best.
 """
 
 from __future__ import annotations
@@ -27,56 +27,56 @@ from delegate.ops._checks.node import (
     shape_text,
 )
 from delegate.ops._checks.quantized import per_tensor
-from delegate.ops._launches.choice import FILE, BoxScores, Chosen, quantisation, types_of
+from delegate.ops._launches.choice import FILE, BoxScores, Selection, quantisation, types_of
 from delegate.ops._launches.tiles import MOST_ROUNDS, over_elements
 from delegate.ops._launches.types import ELEM
 from delegate.ops._numbers import bits
 from delegate.ops._registry import lowers
 from delegate.target import Target
 
-_POWERS = 256  # of 2, from 1 to 2, that detections.cl's exponential begins with
+_POWERS = 256  # of 2, from 1 to 2: table of the exponential in detections.cl
 _NAN = bits(math.nan)
 
 
 @lowers("NON_MAX_SUPPRESSION_V4", floats=EXACT)
 @lowers("NON_MAX_SUPPRESSION_V5", floats=roundings(16))
 def lower_non_max_suppression(node: Node, target: Target) -> tuple[Alternative, ...]:
-    """Choose boxes of high scores that no chosen box covers; of equal scores the first.
+    """Select the boxes with the highest scores that no selected box overlaps; ties go to the first.
 
-    V5 has a sigma: beside a chosen box others lose score, the more the closer they are.
+    With V5's sigma, overlapping boxes lose score in proportion to the overlap (soft NMS).
 
     Shapes:
-        boxes (n, 4), scores (n,), number, most overlap, least score[, sigma]
-        -> indices (number,)[, scores (number,)], count (); zeros behind the last one
+        boxes (n, 4), scores (n,), number, max overlap, min score[, sigma]
+        -> indices (number,)[, scores (number,)], count (); padded with zeros
     Raises:
-        Unsupported: other types, computed limits, more boxes than a work-item's loops have rounds.
+        Unsupported: other types, non-constant limits, too many boxes for a work-item.
     Source: tflite/kernels/non_max_suppression.cc
     """
     is_soft = node.op == "NON_MAX_SUPPRESSION_V5"
-    (boxes, scores, most_of, *limits), _ = inputs_of(node.inputs, 5 + is_soft)
+    (boxes, scores, number_tensor, *limits), _ = inputs_of(node.inputs, 5 + is_soft)
     if len(node.outputs) != 2 + is_soft:
         raise Unsupported(f"{len(node.outputs)} outputs: {2 + is_soft} are expected")
-    indices, *left, count = node.outputs
-    floats = [boxes, scores, *limits, *left]
-    found = [*(each.dtype for each in floats), indices.dtype, count.dtype]
-    if found != ["float32"] * len(floats) + ["int32"] * 2:
-        raise Unsupported(f"{', '.join(found)}: only floats, and int32 indices")
+    indices, *soft, count = node.outputs
+    floats = [boxes, scores, *limits, *soft]
+    dtypes = [*(each.dtype for each in floats), indices.dtype, count.dtype]
+    if dtypes != ["float32"] * len(floats) + ["int32"] * 2:
+        raise Unsupported(f"{', '.join(dtypes)}: only floats, and int32 indices")
     require_shape(scores, boxes.shape[:1])
     require_shape(boxes, (*boxes.shape[:1], 4))
-    most, elements = scalar_of(most_of, "number"), elements_of(scores)
+    most, elements = scalar_of(number_tensor, "number"), elements_of(scores)
     overlap, least, *sigma = [_float_of(each) for each in limits]
     if sigma and not sigma[0] >= 0:
-        raise Unsupported(f"sigma {sigma[0]}: TFLite takes none below 0")
-    for tensor, shape in ((indices, (most,)), (count, ()), *((each, (most,)) for each in left)):
+        raise Unsupported(f"sigma {sigma[0]}: TFLite requires 0 or more")
+    for tensor, shape in ((indices, (most,)), (count, ()), *((each, (most,)) for each in soft)):
         require_shape(tensor, shape)
         elements_of(tensor)
     has_decay = bool(sigma) and sigma[0] > 0
     decay = np.float32(-0.5) / np.float32(sigma[0]) if has_decay else np.float32(0)
     params: Params = {"corners": boxes, "most_overlap": bits(overlap), "decay": bits(float(decay))}
-    choice = BoxScores(scores, elements, most, least=bits(least), absent=0)
-    kept = (indices, left[0] if left else temporary("found", (most,), "float32"), count)
+    selection = BoxScores(scores, elements, most, least=bits(least), absent=0)
+    outputs = (indices, soft[0] if soft else temporary("found", (most,), "float32"), count)
     defines: Defines = {"IS_STRICT": 0, "SUPPRESSES": 1, "IS_SOFT": int(has_decay)}
-    return (Alternative("plain", (choice.launch(kept, params, defines, target),)),)
+    return (Alternative("plain", (selection.launch(outputs, params, defines, target),)),)
 
 
 def _float_of(tensor: Tensor) -> float:
@@ -88,11 +88,11 @@ def _float_of(tensor: Tensor) -> float:
 
 @dataclass(frozen=True, slots=True)
 class _Options:
-    """The options of TFLite_Detection_PostProcess that it is right to run with."""
+    """Checked options of TFLite_Detection_PostProcess."""
 
     most: int
-    of_a_box: int  # classes that a box is given with
-    of_a_class: int  # boxes, where each class chooses its own
+    per_box: int  # classes
+    per_class: int  # boxes, with regular NMS
     is_regular: bool
     classes: int
     least: float
@@ -104,7 +104,7 @@ def _options_of(node: Node) -> _Options:
     """Return a node's options.
 
     Raises:
-        Unsupported: they are missing, or TFLite fails with them.
+        Unsupported: missing or malformed options, or values that TFLite fails on.
     """
     try:
         values = numbers_in(node.options)
@@ -115,45 +115,45 @@ def _options_of(node: Node) -> _Options:
     values = {name: value for name, value in values.items() if math.isfinite(value)}
     reals = ("nms_score_threshold", "nms_iou_threshold", "y_scale", "x_scale", "h_scale", "w_scale")
     least, overlap, *scales = [float(np.float32(values.get(name, 0.0))) for name in reals]
-    found = _Options(
+    options = _Options(
         most=int(values.get("max_detections", 0)),
-        of_a_box=int(values.get("max_classes_per_detection", 0)),
-        of_a_class=int(values.get("detections_per_class", 100)),
+        per_box=int(values.get("max_classes_per_detection", 0)),
+        per_class=int(values.get("detections_per_class", 100)),
         is_regular=bool(values.get("use_regular_nms", 0)),
         classes=int(values.get("num_classes", 0)),
         least=least,
         overlap=overlap,
         scales=tuple(scales),
     )
-    if min(found.most, found.of_a_box, found.of_a_class, found.classes) < 1:
+    if min(options.most, options.per_box, options.per_class, options.classes) < 1:
         raise Unsupported("detections or classes: there must be at least 1")
-    if found.is_regular and found.of_a_box != 1:
-        raise Unsupported(f"{found.of_a_box} classes a box where each class has its own: only 1")
+    if options.is_regular and options.per_box != 1:
+        raise Unsupported(f"{options.per_box} classes per box with regular NMS: only 1")
     if not 0 < overlap <= 1:
         raise Unsupported(f"nms_iou_threshold {overlap}: only above 0, up to 1")
     if not all(2.0**-60 < scale < 2.0**60 for scale in scales):
         raise Unsupported(f"scales {', '.join(map(str, scales))}: only from 2^-60 to 2^60")
-    return found
+    return options
 
 
 @lowers("TFLite_Detection_PostProcess", floats=roundings(4), is_custom=True)
 def lower_detection_postprocess(node: Node, target: Target) -> tuple[Alternative, ...]:
-    """Decode boxes, choose those of the best classes or of each class, and give the best.
+    """Decode boxes, select across classes or (regular NMS) within each class, and return the best.
 
-    Of equal scores the first box comes first; where each class chooses, or a box has several
-    classes, TFLite's order of equal scores is its C++ library's.
+    Ties go to the first box. With regular NMS, or several classes per box, TFLite's order of equal
+    scores depends on its C++ library.
 
     Shapes:
-        codes (1, n, 4 or more), scores (1, n, classes and at most one before them), anchors (n, 4)
+        codes (1, n, 4 or more), scores (1, n, classes or background and classes), anchors (n, 4)
         -> boxes (1, m, 4), classes (1, m), scores (1, m), number (1,)
     Raises:
-        Unsupported: other types, computed anchors, options that TFLite fails with.
+        Unsupported: other types, non-constant anchors, options that TFLite fails on.
     Source: tflite/kernels/detection_postprocess.cc
     """
     (codes, scores, anchors), _ = inputs_of(node.inputs, 3)
     options = _options_of(node)
     _check(codes, scores, anchors, options)
-    slots = options.most * options.of_a_box
+    slots = options.most * options.per_box
     shapes = ((1, slots, 4), (1, slots), (1, slots), (1,))
     if len(node.outputs) != len(shapes):
         raise Unsupported(f"{len(node.outputs)} outputs: {len(shapes)} are expected")
@@ -164,8 +164,8 @@ def lower_detection_postprocess(node: Node, target: Target) -> tuple[Alternative
         elements_of(result)
     corners = temporary("corners", (codes.shape[1], 4), "float32")
     launches = [_boxes(codes, anchors, corners, options, target)]
-    rest = _of_classes if options.is_regular else _of_best
-    launches += rest(node, corners, options, target)
+    select = _within_class if options.is_regular else _overall
+    launches += select(node, corners, options, target)
     return (Alternative("plain", tuple(launches)),)
 
 
@@ -182,10 +182,10 @@ def _check(codes: Tensor, scores: Tensor, anchors: Tensor, options: _Options) ->
     require_shape(anchors, (count, 4))
     if scores.shape not in ((1, count, options.classes), (1, count, options.classes + 1)):
         raise Unsupported(f"scores {shape_text(scores)}: not of {options.classes} classes")
-    if scores.dtype == "uint8" and (options.is_regular or options.of_a_box > 1):
-        raise Unsupported("uint8 scores by class: TFLite's order of equal ones is its library's")
-    if options.of_a_box * scores.shape[2] > MOST_ROUNDS // 2:
-        raise Unsupported(f"{options.of_a_box} of {scores.shape[2]} classes: too many")
+    if scores.dtype == "uint8" and (options.is_regular or options.per_box > 1):
+        raise Unsupported("uint8 scores by class: TFLite's order of ties depends on its library")
+    if options.per_box * scores.shape[2] > MOST_ROUNDS // 2:
+        raise Unsupported(f"{options.per_box} of {scores.shape[2]} classes: too many")
 
 
 def _boxes(
@@ -197,8 +197,8 @@ def _boxes(
         values = (values - np.float32(zero)) * np.float32(scale)
     if not (np.isfinite(values).all() and (values[:, 2:] >= 0).all()):
         raise Unsupported("an anchor is not finite, or has a size below 0: TFLite fails")
-    inverses = _pairs(1.0 / np.array(options.scales, np.float64))
-    powers = _pairs(np.exp2(np.arange(_POWERS) / _POWERS))
+    inverses = _split_doubles(1.0 / np.array(options.scales, np.float64))
+    powers = _split_doubles(np.exp2(np.arange(_POWERS) / _POWERS))
     params: Params = {
         "codes": codes,
         "code_length": codes.shape[2],
@@ -213,18 +213,18 @@ def _boxes(
     return over_elements(FILE, "detections_boxes", count, target, params, defines)
 
 
-def _pairs(values: NDArray[np.float64]) -> NDArray[np.float32]:
-    """Return each number as a float and what that lacks of it."""
+def _split_doubles(values: NDArray[np.float64]) -> NDArray[np.float32]:
+    """Return each double as the sum of two floats."""
     high = values.astype(np.float32)
     return np.stack([high, (values - high).astype(np.float32)], axis=1)
 
 
-def _of_best(node: Node, corners: Tensor, options: _Options, target: Target) -> list[Launch]:
-    """Return the launches that let all boxes compete by their best class."""
+def _overall(node: Node, corners: Tensor, options: _Options, target: Target) -> list[Launch]:
+    """Return the launches that select among all boxes by their best class."""
     scores = node.inputs[1]
     assert scores is not None
     count = scores.shape[1]
-    own: Params = {
+    fields: Params = {
         "scores": scores,
         "stride": scores.shape[2],
         "first": scores.shape[2] - options.classes,
@@ -232,25 +232,25 @@ def _of_best(node: Node, corners: Tensor, options: _Options, target: Target) -> 
         **quantisation(scores, "score"),
     }
     best = temporary("best", (count,), "float32")
-    params = own | {"best_output": best}
-    first = over_elements(FILE, "detections_best", count, target, params, types_of(scores))
-    choice = BoxScores(best, count, options.most, bits(options.least), _NAN)
-    chosen = _chosen("", 1, options.most)
+    params = fields | {"best_output": best}
+    best_classes = over_elements(FILE, "detections_best", count, target, params, types_of(scores))
+    selection = BoxScores(best, count, options.most, bits(options.least), _NAN)
+    selected = _selected("", 1, options.most)
     overlap: Params = {"corners": corners, "most_overlap": bits(options.overlap)}
     defines: Defines = {"IS_STRICT": 1, "SUPPRESSES": 1, "IS_SOFT": 0}
     return [
-        first,
-        choice.launch(chosen, overlap, defines, target),
-        _output(node, corners, chosen, own | {"of_a_box": options.of_a_box}, target),
+        best_classes,
+        selection.launch(selected, overlap, defines, target),
+        _output(node, corners, selected, fields | {"of_a_box": options.per_box}, target),
     ]
 
 
-def _of_classes(node: Node, corners: Tensor, options: _Options, target: Target) -> list[Launch]:
-    """Return the launches that let the boxes of each class compete, and then all those chosen."""
+def _within_class(node: Node, corners: Tensor, options: _Options, target: Target) -> list[Launch]:
+    """Return the launches that select boxes within each class, then among all selected ones."""
     scores = node.inputs[1]
     assert scores is not None
-    most = min(options.of_a_class, options.most)  # more of a class cannot be among the best
-    own = BoxScores(
+    most = min(options.per_class, options.most)  # more per class cannot be among the best
+    by_class = BoxScores(
         scores,
         scores.shape[1],
         most,
@@ -260,21 +260,21 @@ def _of_classes(node: Node, corners: Tensor, options: _Options, target: Target) 
         stride=scores.shape[2],
         first=scores.shape[2] - options.classes,
     )
-    of_classes = _chosen(" of classes", options.classes, most)
+    picks = _selected(" of classes", options.classes, most)
     overlap: Params = {"corners": corners, "most_overlap": bits(options.overlap)}
     defines: Defines = {"IS_STRICT": 1, "SUPPRESSES": 1, "IS_SOFT": 0}
-    merged = BoxScores(of_classes[1], options.classes * most, options.most, bits(-math.inf), _NAN)
-    chosen = _chosen("", 1, options.most)
-    places: Params = {"of_classes": of_classes[0], "most": most}
+    merged = BoxScores(picks[1], options.classes * most, options.most, bits(-math.inf), _NAN)
+    selected = _selected("", 1, options.most)
+    places: Params = {"of_classes": picks[0], "most": most}
     return [
-        own.launch(of_classes, overlap, defines, target),
-        merged.launch(chosen, {}, {"IS_STRICT": 1, "SUPPRESSES": 0, "IS_SOFT": 0}, target),
-        _output(node, corners, chosen, places | {"found": chosen[1]}, target),
+        by_class.launch(picks, overlap, defines, target),
+        merged.launch(selected, {}, {"IS_STRICT": 1, "SUPPRESSES": 0, "IS_SOFT": 0}, target),
+        _output(node, corners, selected, places | {"found": selected[1]}, target),
     ]
 
 
-def _chosen(name: str, classes: int, most: int) -> Chosen:
-    """Return the tensors of what is chosen: places, their scores, and how many."""
+def _selected(name: str, classes: int, most: int) -> Selection:
+    """Return the tensors of a selection: indices, scores and counts."""
     return (
         temporary(f"places{name}", (classes, most), "int32"),
         temporary(f"found{name}", (classes, most), "float32"),
@@ -282,19 +282,19 @@ def _chosen(name: str, classes: int, most: int) -> Chosen:
     )
 
 
-def _output(node: Node, corners: Tensor, chosen: Chosen, own: Params, target: Target) -> Launch:
+def _output(node: Node, corners: Tensor, picks: Selection, extra: Params, target: Target) -> Launch:
     boxes, classes, scores, number = node.outputs
-    params = own | {
+    params = extra | {
         "corners": corners,
-        "places": chosen[0],
-        "count": chosen[2],
+        "places": picks[0],
+        "count": picks[2],
         "boxes_output": boxes,
         "classes_output": classes,
         "scores_output": scores,
         "number_output": number,
     }
-    given = node.inputs[1]
-    assert given is not None
-    defines: Defines = {"IS_REGULAR": int("found" in own), **types_of(given)}
+    scores_input = node.inputs[1]
+    assert scores_input is not None
+    defines: Defines = {"IS_REGULAR": int("found" in extra), **types_of(scores_input)}
     slots = math.prod(scores.shape)
     return over_elements(FILE, "detections_output", slots, target, params, defines)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""FULLY_CONNECTED: the convolutions' kernels on a single tap, with this op's rounding.
+"""FULLY_CONNECTED: the convolution kernels with a single tap, and this op's rounding.
 
-Where an 8-bit node's scales need a product of doubles, kernels of its own have it.
+8-bit nodes whose scales need a product of doubles have their own kernels.
 """
 
 from __future__ import annotations
@@ -52,67 +52,67 @@ from delegate.target import Rules, Target
 
 @lowers("FULLY_CONNECTED", floats=PRODUCTS)
 def lower_fully_connected(node: Node, target: Target) -> tuple[Alternative, ...]:
-    """Multiply rows of the input by weights: constant ones, or of floats and 8 bits computed.
+    """Multiply rows of the input by weights, which must be constant unless float32 or 8-bit.
 
     Shapes:
-        input (..., i) taken as rows of i, weights (o, i), bias (o,) -> output (rows, o), or
+        input (..., i), reshaped to rows of i, weights (o, i), bias (o,) -> output (rows, o), or
         (..., o) with keep_num_dims
-    Float rows with int8 weights are quantised first: see `delegate.ops._convolution.hybrid`.
+    Hybrid nodes quantise their float rows first: see `delegate.ops._convolution.hybrid`.
 
     Raises:
-        Unsupported: shuffled weights, other types, results beyond 32 bits; weights of int8 that are
-            computed, for rows of float32 or int16.
+        Unsupported: shuffled weights, other types, results beyond 32 bits; non-constant int8
+            weights with float32 or int16 rows.
     Source: tflite/kernels/fully_connected.cc, internal/reference/fully_connected.h, its
-    integer_ops; tflite-runtime rounds as convolutions do, ai-edge-litert a double product once
+    integer_ops; tflite-runtime rounds as convolutions do, ai-edge-litert rounds a double product
     """
     if node.inputs[1:2] and node.inputs[1] is not None and node.inputs[1].blocks is not None:
-        return variants.blockwise(in_blocks(node, target.rules), target)
+        return variants.blockwise(parse_blockwise(node, target.rules), target)
     if hybrid.is_hybrid(node):
         return variants.hybrid_products(_hybrid(node, target.rules), target)
     (source, weights), _ = inputs_of(node.inputs, 2, 1)
     if weights.data is None and source.dtype != "int16":
-        return _of_computed(node, target)
-    conv = _decoded(node, target.rules)
+        return _dynamic_weights(node, target)
+    conv = _parse(node, target.rules)
     if isinstance(conv, DoublesConvolution):
         return launches.of_doubles(conv, target)
     return variants.conv_2d(conv, target)
 
 
-def _of_computed(node: Node, target: Target) -> tuple[Alternative, ...]:
-    """Return the ways to multiply by weights that are no constant; raises Unsupported."""
+def _dynamic_weights(node: Node, target: Target) -> tuple[Alternative, ...]:
+    """Return the alternatives for non-constant weights; raises Unsupported."""
     (source, weights), (bias,) = inputs_of(node.inputs, 2, 1)
     result = output_of(node.outputs)
     require_types(source, weights, result)
     _require_plain_format(node)
     rows, units = _rows(node, source, weights, result), weights.shape[0]
     is_float = source.dtype == "float32"
-    values = quantized.bias_of(bias, units, ("float32" if is_float else "int32",))
-    product = launches.ComputedWeights(
+    biases = quantized.bias_of(bias, units, ("float32" if is_float else "int32",))
+    product = launches.DynamicWeights(
         source=source,
         weights=weights,
         result=result,
         rows=rows,
-        bias=values,
+        bias=biases,
         bounds=bounds_of(result, activation_of(node)),
     )
     if is_float:
         return product.of_floats(target)
     scales = [quantized.per_tensor(tensor) for tensor in (source, weights, result)]
-    scaling = _scaling(source, weights, result, values.astype(np.int64), target.rules)
+    scaling = _scaling(source, weights, result, biases.astype(np.int64), target.rules)
     is_single = not target.rules.fully_connected_double_rounding
     input_zero, weight_zero, output_zero = (zero for _, zero in scales)
     return product.of_quant8((input_zero, weight_zero, output_zero), scaling, is_single, target)
 
 
-def _decoded(node: Node, rules: Rules) -> AnyConvolution:
-    """Return a node as a convolution of a single tap, whose pixels are the input's rows."""
+def _parse(node: Node, rules: Rules) -> AnyConvolution:
+    """Return a node as a convolution with a single tap, whose pixels are the input's rows."""
     (source, weights), (bias,) = inputs_of(node.inputs, 2, 1)
     result = output_of(node.outputs)
     require_types(source, weights, result)
     _require_plain_format(node)
     rows = _rows(node, source, weights, result)
-    is_mixed_up = len(result.shape) != 2 and rules.fully_connected_double_rounding
-    if is_mixed_up and source.dtype != "float32" and _is_per_channel(weights):
+    mixes_rows = len(result.shape) != 2 and rules.fully_connected_double_rounding
+    if mixes_rows and source.dtype != "float32" and _is_per_channel(weights):
         raise Unsupported("per-channel weights with keep_num_dims: this TFLite mixes up the rows")
     out_c, in_c = weights.shape
     values = require_constant(weights, "weights").reshape(out_c, 1, in_c)
@@ -143,11 +143,11 @@ def _hybrid(node: Node, rules: Rules) -> hybrid.Product:
     rows = _rows(node, source, weights, result)
     hybrid.require_known(rules)
     if rules.hybrid_loses_channels and _is_per_channel(weights):
-        raise Unsupported("hybrid with a scale a channel: this TFLite gives the bias alone")
+        raise Unsupported("hybrid with per-channel scales: this TFLite returns only the bias")
     is_asymmetric = bool(node.options.get("asymmetric_quantize_inputs"))
     values = hybrid.weight_values(weights)
-    hybrid.require_right_signs(values, rules)
-    hybrid.require_right_sums(values, is_asymmetric, rules)
+    hybrid.require_correct_signs(values, rules)
+    hybrid.require_correct_sums(values, is_asymmetric, rules)
     clamp, clamp_defines = applied(activation_of(node))
     return hybrid.Product(
         source=source,
@@ -164,8 +164,8 @@ def _hybrid(node: Node, rules: Rules) -> hybrid.Product:
     )
 
 
-def in_blocks(node: Node, rules: Rules) -> hybrid_blocks.BlockProduct:
-    """Return a node with int4 weights in blocks as a product; raises Unsupported."""
+def parse_blockwise(node: Node, rules: Rules) -> hybrid_blocks.BlockProduct:
+    """Return a node with blockwise int4 weights as a record; raises Unsupported."""
     (source, weights), (bias,) = inputs_of(node.inputs, 2, 1)
     result = output_of(node.outputs)
     _require_plain_format(node)
@@ -175,7 +175,7 @@ def in_blocks(node: Node, rules: Rules) -> hybrid_blocks.BlockProduct:
     hybrid.require_known(rules)
     scales = hybrid_blocks.block_scales(weights, rules)
     if activation_of(node) != "NONE":
-        raise Unsupported("an activation after weights in blocks: this TFLite leaves it out")
+        raise Unsupported("an activation after weights in blocks: this TFLite ignores it")
     return hybrid_blocks.BlockProduct(
         source=source,
         result=result,
@@ -208,10 +208,10 @@ def _quant8(
 
 
 def _rows(node: Node, source: Tensor, weights: Tensor, result: Tensor) -> int:
-    """Return how many rows of the input a node multiplies.
+    """Return the number of input rows of a node.
 
     Raises:
-        Unsupported: shapes that do not fit.
+        Unsupported: mismatched shapes.
     """
     if len(weights.shape) != 2 or 0 in weights.shape:
         raise Unsupported(f"weights {shape_text(weights)}: rank 2 (OI) is needed")
@@ -223,7 +223,7 @@ def _rows(node: Node, source: Tensor, weights: Tensor, result: Tensor) -> int:
         raise Unsupported(
             f"input {shape_text(source)}: its last size is kept, so it must be {in_c}"
         )
-    rows = elements // in_c  # TFLite leaves out what fills no row
+    rows = elements // in_c  # TFLite ignores an incomplete last row
     if math.prod(result.shape) != rows * out_c:
         raise Unsupported(f"output {shape_text(result)}: {rows} rows of {out_c} are computed")
     return rows
@@ -236,7 +236,7 @@ def _is_per_channel(weights: Tensor) -> bool:
 def _scaling(
     source: Tensor, weights: Tensor, result: Tensor, bias: NDArray[np.int64], rules: Rules
 ) -> NDArray[np.int32] | WideSums:
-    """Return multipliers and shifts, or doubles where none round as TFLite does."""
+    """Return multipliers and shifts, or doubles if no multipliers round as TFLite does."""
     weight_zero = quantized.weight_scales(weights, 0)[1]
     if rules.fully_connected_double_rounding:
         is_per_channel = _is_per_channel(weights)
@@ -245,8 +245,8 @@ def _scaling(
     largest = _largest(source, weights, weight_zero, bias)
     if largest.max() >= 2**31:
         raise Unsupported(f"sums up to {largest.max()}: beyond 32 bits")
-    scaling, found = fixed_point.exact_multipliers(np.array(reals), int(largest.max()))
-    return scaling if found.all() else double_sums(bias, reals, largest)
+    scaling, is_exact = fixed_point.exact_multipliers(np.array(reals), int(largest.max()))
+    return scaling if is_exact.all() else double_sums(bias, reals, largest)
 
 
 def _sums_of_int16(
@@ -268,14 +268,14 @@ def _sums_of_int16(
 def _largest(
     source: Tensor, weights: Tensor, weight_zero: int, bias: NDArray[np.int64]
 ) -> NDArray[np.int64]:
-    """Return bounds of each channel's sums: of these types, or of these weights if that is much."""
+    """Return a bound of each channel's sums, by the types, or by the weights if that is large."""
     limits = np.iinfo(source.dtype)
     in_zero = quantized.per_tensor(source, quantized.QUANT)[1]
-    farthest = max(in_zero - int(limits.min), int(limits.max) - in_zero)
+    largest_input = max(in_zero - int(limits.min), int(limits.max) - in_zero)
     limits = np.iinfo(weights.dtype)
     largest_weight = max(weight_zero - int(limits.min), int(limits.max) - weight_zero)
-    largest: NDArray[np.int64] = weights.shape[1] * farthest * largest_weight + np.abs(bias)
+    largest: NDArray[np.int64] = weights.shape[1] * largest_input * largest_weight + np.abs(bias)
     if largest.max() < 2**28 or weights.data is None:
         return largest
     centred = weights.data.astype(np.int32) - weight_zero
-    return np.asarray(np.abs(centred).sum(1, dtype=np.int64) * farthest + np.abs(bias))
+    return np.asarray(np.abs(centred).sum(1, dtype=np.int64) * largest_input + np.abs(bias))

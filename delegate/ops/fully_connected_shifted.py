@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""fully_connected_shifted, by passes/fuse_shifts.py: int4 weights in blocks with a shift each."""
+"""fully_connected_shifted, by passes/fuse_shifts.py: int4 blocks with a scale and a shift each."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ from delegate.launch import Alternative
 from delegate.ops._checks.node import require_constant, shape_text
 from delegate.ops._convolution.variants import blockwise
 from delegate.ops._registry import lowers
-from delegate.ops.fully_connected import in_blocks
+from delegate.ops.fully_connected import parse_blockwise
 from delegate.target import Target
 
 
 @lowers("fully_connected_shifted", floats=EXACT)
 def lower_fully_connected_shifted(node: Node, target: Target) -> tuple[Alternative, ...]:
-    """Multiply rows by int4 weights in blocks, and add another product, a column a block.
+    """Multiply rows by blockwise int4 weights, and add sums x shifts, a column per block.
 
-    That is how weights with a minimum a block are written: passes/fuse_shifts.py.
+    This is how blockwise weights with a minimum are expressed: see passes/fuse_shifts.py.
 
     Shapes:
         input, weights and bias as of FULLY_CONNECTED, sums (rows, blocks), shifts (o, blocks)
         -> output (rows, o)
     Raises:
-        Unsupported: as of FULLY_CONNECTED, shifts that do not fit.
+        Unsupported: as for FULLY_CONNECTED; shifts of a wrong shape or type.
     """
-    *own, sums, shifts = node.inputs
-    product = in_blocks(replace(node, inputs=tuple(own)), target.rules)
+    *inputs, sums, shifts = node.inputs
+    product = parse_blockwise(replace(node, inputs=tuple(inputs)), target.rules)
     assert sums is not None
     assert shifts is not None
     if (sums.dtype, shifts.dtype) != ("float32", "float32"):

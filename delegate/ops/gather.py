@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""GATHER and GATHER_ND: rows that are picked by indices, which must be inside; only bytes move.
+"""GATHER, GATHER_ND and EMBEDDING_LOOKUP: copies of rows by indices, which must be in range.
 
-And ONE_HOT: a new axis that is on where an index says so, off elsewhere.
+Also ONE_HOT.
 """
 
 from __future__ import annotations
@@ -28,54 +28,54 @@ from delegate.ops._checks.node import (
     tensors_of,
 )
 from delegate.ops._convolution.hybrid import weight_scales, weight_values
-from delegate.ops._launches.copy import joined, steps_of
+from delegate.ops._launches.copy import group_size, steps_of
 from delegate.ops._launches.tiles import over_elements
-from delegate.ops._launches.types import moved_type, type_of_bytes
+from delegate.ops._launches.types import copy_type, type_of_bytes
 from delegate.ops._registry import lowers
 from delegate.target import Target
 
-_ON_OR_OFF = ("uint8", "int8", "int32", "int64", "float32", "bool")
+_ONE_HOT_TYPES = ("uint8", "int8", "int32", "int64", "float32", "bool")
 
 
 @lowers("GATHER", floats=COPIES)
 def lower_gather(node: Node, target: Target) -> tuple[Alternative, ...]:
-    """Take layers along `axis`, by indices of their own for each of the first `batch_dims` ones.
+    """Copy slices along `axis` by indices; the first `batch_dims` dimensions are batched.
 
     Shapes:
         input (batch..., outer..., n, inner...), indices (batch..., k...)
         -> output (batch..., outer..., k..., inner...)
     Raises:
-        Unsupported: a constant index out of range, where TFLite fails at run time. Rows of int4
+        Unsupported: a constant index out of range, on which TFLite fails at run time; int4 rows
             that share bytes.
     Source: tflite/kernels/gather.cc, internal/reference/gather.h
     """
     source, positions, result = tensors_of(node, 2)
     require_types(source, result, (*ANY, "int4"))
     _require_index(positions)
-    places = positions.shape
+    outer = positions.shape
     axis = axis_of(integer(node.options, "axis", 0), len(source.shape))
     batch = integer(node.options, "batch_dims", 0)
-    batch += len(places) if batch < 0 else 0
-    if not 0 <= batch <= min(axis, len(places)):
-        raise Unsupported(f"batch_dims {batch}: beyond axis {axis} or {len(places)} dimensions")
-    if places[:batch] != source.shape[:batch]:
+    batch += len(outer) if batch < 0 else 0
+    if not 0 <= batch <= min(axis, len(outer)):
+        raise Unsupported(f"batch_dims {batch}: beyond axis {axis} or {len(outer)} dimensions")
+    if outer[:batch] != source.shape[:batch]:
         raise Unsupported(f"batches {shape_text(source)} and {shape_text(positions)}: they differ")
     before, after = source.shape[:axis], source.shape[axis + 1 :]
-    require_shape(result, (*before, *places[batch:], *after))
-    row, picks = math.prod(after), math.prod(places[batch:])
+    require_shape(result, (*before, *outer[batch:], *after))
+    row, row_count = math.prod(after), math.prod(outer[batch:])
     if source.dtype == "int4" and row % 2:
         raise Unsupported(f"int4 rows of {row}: TFLite takes {row // 2} bytes of each")
-    return _picked(source, result, positions, (source.shape[axis],), row, picks, target)
+    return _gathered(source, result, positions, (source.shape[axis],), row, row_count, target)
 
 
 @lowers("GATHER_ND", floats=COPIES)
 def lower_gather_nd(node: Node, target: Target) -> tuple[Alternative, ...]:
-    """Take one slice for each row of coordinates.
+    """Copy one slice per row of coordinates.
 
     Shapes:
         input (n0, n1, ..., inner...), indices (k..., coordinates) -> output (k..., inner...)
     Raises:
-        Unsupported: a constant coordinate out of range, where TFLite fails at run time.
+        Unsupported: a constant coordinate out of range, on which TFLite fails at run time.
     Source: tflite/kernels/gather_nd.cc, internal/reference/reference_ops.h GatherNd
     """
     source, positions, result = tensors_of(node, 2, ANY)
@@ -83,10 +83,10 @@ def lower_gather_nd(node: Node, target: Target) -> tuple[Alternative, ...]:
     count = positions.shape[-1] if positions.shape else 0
     if not 1 <= count <= len(source.shape):
         raise Unsupported(f"{count} coordinates of {shape_text(source)}")
-    places, inner = positions.shape[:-1], source.shape[count:]
-    require_shape(result, (*places, *inner))
-    row, picks = math.prod(inner), math.prod(places)
-    return _picked(source, result, positions, source.shape[:count], row, picks, target)
+    outer, inner = positions.shape[:-1], source.shape[count:]
+    require_shape(result, (*outer, *inner))
+    row, row_count = math.prod(inner), math.prod(outer)
+    return _gathered(source, result, positions, source.shape[:count], row, row_count, target)
 
 
 def _require_index(tensor: Tensor) -> None:
@@ -94,64 +94,62 @@ def _require_index(tensor: Tensor) -> None:
         raise Unsupported(f"{tensor.dtype} indices: only int16, int32 and int64")
 
 
-def _picked(
+def _gathered(
     source: Tensor,
     result: Tensor,
     indices: Tensor,
     sizes: tuple[int, ...],
     row: int,
-    picks: int,
+    row_count: int,
     target: Target,
 ) -> tuple[Alternative, ...]:
-    """Return the launch that copies rows of `row` elements that indices pick.
+    """Return the launch that copies rows of `row` elements by indices.
 
-    The source has blocks of groups of rows, each of whole bytes. `sizes`: of a group, one for each
-    coordinate of an index; `picks`: rows that are taken of a block, which may share them with
-    other blocks.
+    The source consists of blocks of groups of rows, each in whole bytes. `sizes`: of a group, one
+    per coordinate of an index. `row_count`: rows copied per block. Blocks may share their indices.
 
     Raises:
         Unsupported: a constant index out of range.
     """
-    at = constant_rows(indices, sizes)
+    coordinates = constant_rows(indices, sizes)
     group = math.prod(sizes)
     blocks = math.prod(source.shape) // (group * row)
     width = storage_type(source.dtype).itemsize
     row = size_bytes(source) // (blocks * group * width)
-    times = joined(width, row)
+    merged = group_size(width, row)
     steps = np.array(steps_of(sizes), np.int32)
     params: Params = {
         "input": source,
         "output": result,
-        "picks": picks,
-        "repeats": blocks // (math.prod(indices.shape) // len(sizes) // picks),
+        "picks": row_count,
+        "repeats": blocks // (math.prod(indices.shape) // len(sizes) // row_count),
         "group": group,
-        "row": row // times,
+        "row": row // merged,
     }
-    defines: Defines = {"ELEM": type_of_bytes(width * times)}
+    defines: Defines = {"ELEM": type_of_bytes(width * merged)}
     kernel = "gather"
-    if at is not None:
-        rows = (at @ steps.astype(np.int64)).astype(np.int32)
+    if coordinates is not None:
+        rows = (coordinates @ steps.astype(np.int64)).astype(np.int32)
         params["table"] = Constant(rows.nbytes, lambda: rows)
     else:
         kernel = "gather_computed"
         params |= {"indices": indices, "axes": len(steps)}
         params["steps"] = Constant(steps.nbytes, lambda: steps)
         defines["WORDS"] = 2 if indices.dtype == "int64" else 1
-    elements = size_bytes(result) // (width * times)
+    elements = size_bytes(result) // (width * merged)
     launch = over_elements("gather", kernel, elements, target, params, defines)
-    needs = require_inside(indices, sizes)
-    return (Alternative("plain", (launch,), requirements=needs),)
+    requirements = require_inside(indices, sizes)
+    return (Alternative("plain", (launch,), requirements=requirements),)
 
 
 @lowers("EMBEDDING_LOOKUP", floats=SELECTS)
 def lower_embedding_lookup(node: Node, target: Target) -> tuple[Alternative, ...]:
-    """Take rows of a table; those of one of int8, int4 or int2 may become floats by their scale.
+    """Copy rows of a table; int8, int4 and int2 rows may be dequantised to float32.
 
     Shapes:
         indices (k,), table (n, inner...) -> output (k, inner...)
     Raises:
-        Unsupported: a constant index out of range, where TFLite fails at run time.
-    Source: tflite/kernels/embedding_lookup.cc
+        Unsupported: a constant index out of range, on which TFLite fails at run time.
     """
     positions, table, result = tensors_of(node, 2)
     if positions.dtype != "int32" or len(positions.shape) != 1 or len(table.shape) < 2:
@@ -164,17 +162,17 @@ def lower_embedding_lookup(node: Node, target: Target) -> tuple[Alternative, ...
     row = math.prod(inner)
     if table.dtype == result.dtype:
         require_types(table, result, ("uint8", "int8", "float32"))
-        return _picked(table, result, positions, (count,), row, positions.shape[0], target)
+        return _gathered(table, result, positions, (count,), row, positions.shape[0], target)
     if table.dtype not in ("int8", *BITS) or result.dtype != "float32":
-        raise Unsupported(f"a table of {table.dtype}, {result.dtype} out: no such kernel is there")
+        raise Unsupported(f"a table of {table.dtype}, {result.dtype} out: no such kernel")
     elements_of(result)
     constant_rows(positions, (count,))
     if row * BITS.get(table.dtype, 8) % 8:
-        raise Unsupported(f"{table.dtype} rows of {row}: TFLite begins some of them early")
+        raise Unsupported(f"{table.dtype} rows of {row}: TFLite misplaces rows that share bytes")
     values, scales = weight_values(table), weight_scales(table, 0)
-    has_scale_a_row = table.quantization is not None and len(table.quantization.scale) > 1
-    if has_scale_a_row and not target.rules.embedding_scales_a_row:
-        raise Unsupported("a scale a row: this TFLite gives zeros")
+    has_row_scales = table.quantization is not None and len(table.quantization.scale) > 1
+    if has_row_scales and not target.rules.embedding_scales_a_row:
+        raise Unsupported("a scale a row: this TFLite returns zeros")
     indices = positions.data
     params: Params = {
         "indices": positions
@@ -189,30 +187,30 @@ def lower_embedding_lookup(node: Node, target: Target) -> tuple[Alternative, ...
     file, elements = "embedding_lookup", math.prod(result.shape)
     defines: Defines = {"IS_COMPUTED": int(indices is None)}
     launch = over_elements(file, f"{file}_hybrid", elements, target, params, defines)
-    needs = require_inside(positions, (count,))
-    return (Alternative("plain", (launch,), requirements=needs),)
+    requirements = require_inside(positions, (count,))
+    return (Alternative("plain", (launch,), requirements=requirements),)
 
 
 @lowers("ONE_HOT", floats=EXACT)
 def lower_one_hot(node: Node, target: Target) -> tuple[Alternative, ...]:
-    """Put the value `on` at each index along a new axis; one out of range is off everywhere.
+    """Set `on` at each index along a new axis, `off` elsewhere; indices out of range are all off.
 
     Shapes:
         indices (d0, d1, ...), depth, on, off -> output with `depth` before dimension `axis`
     Raises:
-        Unsupported: a computed depth, values of several elements.
+        Unsupported: a non-constant depth, values with several elements.
     Source: tflite/kernels/one_hot.cc
     """
-    indices, depth_of, on, off, result = tensors_of(node, 4)
+    indices, depth_tensor, on, off, result = tensors_of(node, 4)
     if indices.dtype not in ("int32", "int64"):
         raise Unsupported(f"{indices.dtype} indices: only int32 and int64")
     for value in (on, off):
-        require_types(value, result, _ON_OR_OFF)
+        require_types(value, result, _ONE_HOT_TYPES)
         if math.prod(value.shape) != 1:
             raise Unsupported(f"value {shape_text(value)}: one number is needed")
-    if depth_of.dtype != "int32":
-        raise Unsupported(f"{depth_of.dtype} depth: only int32")
-    depth = scalar_of(depth_of, "depth")
+    if depth_tensor.dtype != "int32":
+        raise Unsupported(f"{depth_tensor.dtype} depth: only int32")
+    depth = scalar_of(depth_tensor, "depth")
     axis = axis_of(integer(node.options, "axis", -1), len(indices.shape) + 1)
     require_shape(result, (*indices.shape[:axis], depth, *indices.shape[axis:]))
     elements_of(indices)
@@ -222,9 +220,9 @@ def lower_one_hot(node: Node, target: Target) -> tuple[Alternative, ...]:
         "off": off,
         "output": result,
         "depth": depth,
-        "inner": math.prod(indices.shape[axis:]),  # elements between neighbours along the axis
+        "inner": math.prod(indices.shape[axis:]),  # stride of the new axis
     }
-    defines: Defines = {"ELEM": moved_type(result), "WORDS": 2 if indices.dtype == "int64" else 1}
+    defines: Defines = {"ELEM": copy_type(result), "WORDS": 2 if indices.dtype == "int64" else 1}
     elements = math.prod(result.shape)
     launch = over_elements("one_hot", "one_hot", elements, target, params, defines)
     return (Alternative("plain", (launch,)),)

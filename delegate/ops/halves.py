@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What stands between a partition's halves and its floats: see delegate/plan/fp16/fp16.py."""
+"""Conversions between float32 and fp16 tensors of a partition: see delegate/plan/fp16/fp16.py."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from delegate.target import Target
 
 
 @lowers("to_halves", "to_floats", floats=EXACT)
-def lower_halves(node: Node, target: Target) -> tuple[Alternative, ...]:
-    """Round floats to the nearest halves, or make floats of halves, which loses nothing.
+def lower_fp16_conversion(node: Node, target: Target) -> tuple[Alternative, ...]:
+    """Convert float32 to fp16, rounded to nearest, or fp16 to float32, which is exact.
 
     Raises:
-        Unsupported: other types.
+        Unsupported: any other pair of types.
     """
     source, result = tensors_of(node, 1)
-    is_rounded = node.op == "to_halves"
-    types = ("float32", "float16") if is_rounded else ("float16", "float32")
+    is_narrowing = node.op == "to_halves"
+    types = ("float32", "float16") if is_narrowing else ("float16", "float32")
     if (source.dtype, result.dtype) != types:
         raise Unsupported(f"{source.dtype} to {result.dtype}: only {types[0]} to {types[1]}")
     elements = require_same_shape(source, result)
@@ -32,6 +32,6 @@ def lower_halves(node: Node, target: Target) -> tuple[Alternative, ...]:
         elements,
         target,
         {"input": source, "output": result},
-        {"HALVES": 1, "IS_ROUNDED": int(is_rounded)},
+        {"HALVES": 1, "IS_ROUNDED": int(is_narrowing)},
     )
     return (Alternative("plain", (launch,)),)

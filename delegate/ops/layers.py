@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tensors side by side along an axis, and parts of one: where scales differ by tables, else moved.
+"""CONCATENATION, PACK, SPLIT, SPLIT_V and UNPACK: copies, or lookup tables where scales differ.
 
-CONCATENATION, PACK, SPLIT, SPLIT_V, UNPACK; and channel_shuffle, by passes/fuse_shuffle.py.
+Also channel_shuffle, by passes/fuse_shuffle.py.
 """
 
 from __future__ import annotations
@@ -30,25 +30,25 @@ from delegate.ops._checks.node import (
     shape_text,
     vector_of,
 )
-from delegate.ops._launches.copy import Move, layers, moved, part
+from delegate.ops._launches.copy import Move, by_moves, insertion, slice_of
 from delegate.ops._launches.lookup import round_away
 from delegate.ops._launches.tiles import LEAST_BYTES, by_share, lanes_of, launch_over, over_elements
 from delegate.ops._numbers import ceil_div
 from delegate.ops._registry import lowers
 from delegate.target import Target
 
-_MOVED = ("uint8", "int8", "int16", "int32", "int64", "float32")
-_UNPACKED = ("uint8", "int8", "int16", "int32", "float16", "float32", "bool")
+_COPIED_TYPES = ("uint8", "int8", "int16", "int32", "int64", "float32")
+_UNPACK_TYPES = ("uint8", "int8", "int16", "int32", "float16", "float32", "bool")
 
 
 @lowers("CONCATENATION", floats=COPIES)
 def lower_concatenation(node: Node, target: Target) -> tuple[Alternative, ...]:
-    """Join tensors whose other dimensions are equal.
+    """Concatenate tensors whose other dimensions are equal.
 
     Shapes:
         inputs (..., n_i, ...) -> output (..., sum of n_i, ...)
     Raises:
-        Unsupported: other dimensions that differ, int8 inputs of other scales, an activation.
+        Unsupported: other dimensions that differ, int8 inputs whose scales differ, an activation.
     Source: tflite/kernels/concatenation.cc, internal/reference/concatenation.h
     """
     sources, _ = inputs_of(node.inputs, max(1, len(node.inputs)))
@@ -68,21 +68,21 @@ def lower_concatenation(node: Node, target: Target) -> tuple[Alternative, ...]:
         if result.dtype == "int8":
             require_same_scale(source, result)
         if result.dtype == "uint8" and source.quantization != result.quantization:
-            launches.append(_scaled(source, result, axis, start, target))
+            launches.append(_requantised(source, result, axis, start, target))
         else:
-            moves.append(layers(source, result, axis, start, source.shape[axis]))
+            moves.append(insertion(source, result, axis, start, source.shape[axis]))
         start += source.shape[axis]
     require_shape(result, (*shape[:axis], start, *shape[axis + 1 :]))
     if not moves:
         return (Alternative("plain", tuple(launches)),)
-    ways = moved(moves, target)
+    copies = by_moves(moves, target)
     if not launches:
-        return ways
-    return tuple(Alternative(each.name, (*each.launches, *launches)) for each in ways)
+        return copies
+    return tuple(Alternative(each.name, (*each.launches, *launches)) for each in copies)
 
 
-def _scaled(source: Tensor, result: Tensor, axis: int, start: int, target: Target) -> Launch:
-    """Return the launch of an input of another scale than the output's, from layer `start` on."""
+def _requantised(source: Tensor, result: Tensor, axis: int, start: int, target: Target) -> Launch:
+    """Return the launch that requantises one input into the output, from index `start` on."""
     inner = math.prod(source.shape[axis + 1 :])
     return over_elements(
         "concatenation",
@@ -101,7 +101,7 @@ def _scaled(source: Tensor, result: Tensor, axis: int, start: int, target: Targe
 
 
 def _table(source: Tensor, result: Tensor) -> Constant:
-    """Return the 256 answers: float32 operations in TFLite's order, rounded half away from 0.
+    """Return the table of 256 values: TFLite's float32 operations in order, ties away from zero.
 
     Source: reference/concatenation.h ConcatenationWithScaling
     """
@@ -136,54 +136,56 @@ def lower_pack(node: Node, target: Target) -> tuple[Alternative, ...]:
     if node.options.get("values_count", len(sources)) != len(sources):
         raise Unsupported(f"{node.options['values_count']} layers, {len(sources)} inputs")
     for source in sources:
-        require_types(source, result, _MOVED)
+        require_types(source, result, _COPIED_TYPES)
         if source.shape != shape:
             raise Unsupported(f"layers {shape_text(sources[0])} and {shape_text(source)}")
         require_same_scale(source, result)
     require_shape(result, (*shape[:axis], len(sources), *shape[axis:]))
-    places = enumerate(sources)
-    return moved([layers(source, result, axis, place, 1) for place, source in places], target)
+    indexed = enumerate(sources)
+    return by_moves(
+        [insertion(source, result, axis, index, 1) for index, source in indexed], target
+    )
 
 
 @lowers("SPLIT", floats=COPIES)
 def lower_split(node: Node, target: Target) -> tuple[Alternative, ...]:
-    """Cut a tensor into as many parts as there are outputs.
+    """Split a tensor into equal parts, one per output.
 
     Shapes:
         axis, input (..., n, ...) -> outputs (..., n / outputs, ...)
     Raises:
-        Unsupported: a computed axis, no output, a size that their number does not divide.
+        Unsupported: a non-constant axis, no output, a size that is no multiple of their number.
     Source: tflite/kernels/split.cc
     """
-    (where, source), _ = inputs_of(node.inputs, 2)
-    axis = axis_of(scalar_of(where, "axis"), len(source.shape))
+    (axis_tensor, source), _ = inputs_of(node.inputs, 2)
+    axis = axis_of(scalar_of(axis_tensor, "axis"), len(source.shape))
     count = len(node.outputs)
     if not count:
         raise Unsupported("0 outputs: at least 1 is expected")
     if node.options.get("num_splits", count) != count:
         raise Unsupported(f"{node.options['num_splits']} parts, {count} outputs: not equal")
-    size, rest = divmod(source.shape[axis], count)
-    if rest:
+    size, remainder = divmod(source.shape[axis], count)
+    if remainder:
         raise Unsupported(f"{source.shape[axis]} elements in {count} parts: they are not equal")
-    return moved(_parts(source, node.outputs, axis, [size] * count), target)
+    return by_moves(_parts(source, node.outputs, axis, [size] * count), target)
 
 
 @lowers("SPLIT_V", floats=COPIES)
 def lower_split_v(node: Node, target: Target) -> tuple[Alternative, ...]:
-    """Cut a tensor into parts of these sizes, one of which may be -1: what is left.
+    """Split a tensor into parts of given sizes, one of which may be -1: the remainder.
 
     Raises:
-        Unsupported: computed sizes or axis, sizes that do not add up, empty parts.
+        Unsupported: non-constant sizes or axis, sizes that do not add up, empty parts.
     Source: tflite/kernels/split_v.cc
     """
-    (source, amounts, where), _ = inputs_of(node.inputs, 3)
-    axis = axis_of(scalar_of(where, "axis"), len(source.shape))
-    sizes = vector_of(amounts, "sizes", len(node.outputs))
+    (source, size_tensor, axis_tensor), _ = inputs_of(node.inputs, 3)
+    axis = axis_of(scalar_of(axis_tensor, "axis"), len(source.shape))
+    sizes = vector_of(size_tensor, "sizes", len(node.outputs))
     if sizes.count(-1) == 1:
         sizes[sizes.index(-1)] = source.shape[axis] - sum(sizes) - 1
     if sum(sizes) != source.shape[axis] or min(sizes, default=0) < 0:
         raise Unsupported(f"parts of {sizes} elements: {source.shape[axis]} are there")
-    return moved(_parts(source, node.outputs, axis, sizes), target)
+    return by_moves(_parts(source, node.outputs, axis, sizes), target)
 
 
 def _parts(
@@ -192,19 +194,19 @@ def _parts(
     moves = []
     start = 0
     for size, result in zip(sizes, results, strict=True):
-        require_types(source, result, _MOVED)
+        require_types(source, result, _COPIED_TYPES)
         require_shape(result, (*source.shape[:axis], size, *source.shape[axis + 1 :]))
-        moves.append(part(source, result, axis, start, size))
+        moves.append(slice_of(source, result, axis, start, size))
         start += size
     return moves
 
 
 @lowers("UNPACK", floats=COPIES)
 def lower_unpack(node: Node, target: Target) -> tuple[Alternative, ...]:
-    """Take a tensor apart along one axis, which the outputs no longer have.
+    """Split a tensor along one axis, which the outputs do not have.
 
     Raises:
-        Unsupported: an axis out of range, another number of outputs than layers.
+        Unsupported: an axis out of range, a size other than the number of outputs.
     Source: tflite/kernels/unpack.cc
     """
     (source,), _ = inputs_of(node.inputs, 1)
@@ -213,27 +215,27 @@ def lower_unpack(node: Node, target: Target) -> tuple[Alternative, ...]:
     if count != source.shape[axis] or node.options.get("num", count) != count:
         raise Unsupported(f"{source.shape[axis]} layers, {count} outputs: not equal")
     for result in node.outputs:
-        require_types(source, result, _UNPACKED)
+        require_types(source, result, _UNPACK_TYPES)
         require_same_scale(source, result)
         require_shape(result, (*source.shape[:axis], *source.shape[axis + 1 :]))
-    places = enumerate(node.outputs)
-    return moved([part(source, result, axis, place, 1) for place, result in places], target)
+    indexed = enumerate(node.outputs)
+    return by_moves([slice_of(source, result, axis, index, 1) for index, result in indexed], target)
 
 
 @lowers("channel_shuffle", floats=EXACT)
 def lower_channel_shuffle(node: Node, target: Target) -> tuple[Alternative, ...]:
-    """Take a channel of the left tensor, then one of the right, and so on; cut that in equal parts.
+    """Interleave the channels of two tensors, then split the result into equal parts.
 
     Shapes:
         left, right (..., c) -> one output (..., 2 c), or two of (..., c)
     Raises:
-        Unsupported: other types than those of 8 bits, scales that differ, parts of an odd number of
-            channels or of fewer than a vector has.
+        Unsupported: types other than 8 bits, scales that differ, parts with an odd number of
+            channels or with fewer than a vector.
     """
     (left, right), _ = inputs_of(node.inputs, 2)
     outputs, channels = node.outputs, left.shape[-1]
-    half, rest = divmod(channels, len(outputs))
-    if rest:
+    half, remainder = divmod(channels, len(outputs))
+    if remainder:
         raise Unsupported(f"{channels} channels: {len(outputs)} outputs do not divide them")
     require_shape(right, left.shape)
     for result in outputs:
@@ -243,7 +245,7 @@ def lower_channel_shuffle(node: Node, target: Target) -> tuple[Alternative, ...]
         require_shape(result, (*left.shape[:-1], 2 * half))
     lanes = lanes_of(half, target) or 4
     if lanes > half:
-        raise Unsupported(f"{half} channels: fewer than a vector has")
+        raise Unsupported(f"{half} channels: fewer than a vector's")
     rows = math.prod(left.shape[:-1])
     launch = launch_over(
         "channel_shuffle",

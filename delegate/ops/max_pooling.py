@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""MediaPipe's MaxPoolingWithArgmax2D and MaxUnpooling2D, of which TFLite has no kernels."""
+"""MediaPipe's MaxPoolingWithArgmax2D and MaxUnpooling2D, for which TFLite has no kernels."""
 
 from __future__ import annotations
 
@@ -18,36 +18,36 @@ from delegate.ops._launches.tiles import launch_over, most_rounds, one_each, ove
 from delegate.ops._registry import lowers
 from delegate.target import Target
 
-_MOST_PIXELS = most_rounds(1, 10_000)  # of a window: a round each
+_MOST_PIXELS = most_rounds(1, 10_000)  # of a window: a loop round each
 _FILE = "max_pooling"
 
 
 @lowers("MaxPoolingWithArgmax2D", floats=SELECTS, is_custom=True)
 def lower_max_pooling(node: Node, target: Target) -> tuple[Alternative, ...]:
-    """Take the greatest value of each window, and its place there: row by row, and a tenth.
+    """Return the maximum of each window, and its position there: the row-major index plus 0.1.
 
     Shapes:
-        input (n, h, w, c) -> output and places (n, oh, ow, c)
+        input (n, h, w, c) -> output and positions (n, oh, ow, c)
     Raises:
-        Unsupported: other types than float32, options that are none, too large a window.
+        Unsupported: types other than float32, invalid options, too large a window.
     Source: mediapipe/util/tflite/operations/max_pool_argmax.cc
     """
     (source,), _ = inputs_of(node.inputs, 1)
     if len(node.outputs) != 2:
         raise Unsupported(f"{len(node.outputs)} outputs: 2 are expected")
-    result, places = node.outputs
-    _require_floats(source, result, places)
+    result, positions = node.outputs
+    _require_floats(source, result, positions)
     options = _options(node)
     height, width = options["filter_height"], options["filter_width"]
     area = window(source, result, height, width, options)
     if height * width > _MOST_PIXELS:
         raise Unsupported(f"a window of {height * width} pixels: at most {_MOST_PIXELS}")
     require_shape(result, (*result.shape[:3], source.shape[3]))
-    require_same_shape(result, places)
+    require_same_shape(result, positions)
     params: Params = {
         "input": source,
         "output": result,
-        "places_output": places,
+        "places_output": positions,
         **area.params(),
         "depth": source.shape[3],
         **float_bounds(options["fused_activation_function"]),
@@ -59,35 +59,34 @@ def lower_max_pooling(node: Node, target: Target) -> tuple[Alternative, ...]:
 
 @lowers("MaxUnpooling2D", floats=SELECTS, is_custom=True)
 def lower_max_unpooling(node: Node, target: Target) -> tuple[Alternative, ...]:
-    """Put each value at its place in its window, and zeros elsewhere; a place beyond it is none.
+    """Write each value at its position in its window, and zeros elsewhere; skip invalid positions.
 
     Shapes:
-        input and places (n, h, w, c) -> output (n, h * rows, w * columns, c)
+        input and positions (n, h, w, c) -> output (n, h * rows, w * columns, c)
     Raises:
-        Unsupported: other types than float32, options that are none, windows that overlap or leave
-            gaps.
+        Unsupported: types other than float32, invalid options, windows that overlap or leave gaps.
     Source: mediapipe/util/tflite/operations/max_unpooling.cc
     """
-    (source, places), _ = inputs_of(node.inputs, 2)
+    (source, positions), _ = inputs_of(node.inputs, 2)
     if len(node.outputs) != 1:
         raise Unsupported(f"{len(node.outputs)} outputs: 1 is expected")
     (result,) = node.outputs
-    _require_floats(source, places, result)
+    _require_floats(source, positions, result)
     options = _options(node)
     height, width = options["filter_height"], options["filter_width"]
     if (options["stride_h"], options["stride_w"]) != (height, width):
         raise Unsupported(
             f"window {height}x{width}, stride {options['stride_h']}x{options['stride_w']}: "
-            "only windows side by side"
+            "the stride must equal the window"
         )
-    require_same_shape(source, places)
+    require_same_shape(source, positions)
     if len(source.shape) != 4:
         raise Unsupported(f"rank {len(source.shape)}: only 4 (NHWC)")
     batch, rows, columns, depth = source.shape
     require_shape(result, (batch, rows * height, columns * width, depth))
     params: Params = {
         "input": source,
-        "places": places,
+        "places": positions,
         "output": result,
         "in_w": columns,
         "kernel_h": height,

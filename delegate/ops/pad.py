@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""PAD, PADV2, MIRROR_PAD: a copy with a border of one value, or of its own mirror image."""
+"""PAD, PADV2 and MIRROR_PAD: copies with a border of one value, or of the mirror image."""
 
 from __future__ import annotations
 
@@ -21,30 +21,38 @@ from delegate.ops._checks.node import (
     shape_text,
     tensors_of,
 )
-from delegate.ops._launches.copy import Box, Move, fill, joined, moved, steps_of, zero_of
+from delegate.ops._launches.copy import (
+    Box,
+    Move,
+    by_moves,
+    fill,
+    group_size,
+    steps_of,
+    zero_of,
+)
 from delegate.ops._launches.tiles import over_elements
 from delegate.ops._launches.types import type_of_bytes
 from delegate.ops._registry import lowers
 from delegate.target import Target
 
 MOST_DIMENSIONS = 5  # TFLite's own limit
-_SKIPPED = {"REFLECT": 1, "SYMMETRIC": 0}  # elements at the mirror that are not repeated
+_SKIPPED = {"REFLECT": 1, "SYMMETRIC": 0}  # edge elements that are not repeated
 
 
 @lowers("PAD", "PADV2", floats=COPIES)
 def lower_pad(node: Node, target: Target) -> tuple[Alternative, ...]:
-    """Surround a tensor with zero points, zeros where it is not quantised, or PADV2's own value.
+    """Pad a tensor with zeros (the zero point if quantised), or with PADV2's value.
 
-    Rows are moved where a group is one work-item. Else each element is computed.
+    If a work-group is one work-item, whole rows are copied.
 
     Shapes:
         input (d0, d1, ...), constant paddings (rank, 2) -> output (before0 + d0 + after0, ...)
     Raises:
-        Unsupported: computed or negative paddings, more than 5 dimensions, other scales.
+        Unsupported: non-constant or negative paddings, more than 5 dimensions, scales that differ.
     Source: tflite/kernels/pad.cc, internal/reference/pad.h
     """
-    source, amounts, *values, result = tensors_of(node, 3 if node.op == "PADV2" else 2, ANY)
-    paddings = _paddings_of(amounts, source)
+    source, padding_tensor, *values, result = tensors_of(node, 3 if node.op == "PADV2" else 2, ANY)
+    paddings = _paddings_of(padding_tensor, source)
     rank = len(source.shape)
     if not 1 <= rank <= MOST_DIMENSIONS:
         raise Unsupported(f"{rank} dimensions: 1 to {MOST_DIMENSIONS} are implemented")
@@ -56,23 +64,23 @@ def lower_pad(node: Node, target: Target) -> tuple[Alternative, ...]:
         if value.dtype != result.dtype or math.prod(value.shape) != 1:
             raise Unsupported(f"value {value.dtype} {shape_text(value)}: one {result.dtype}")
         if value.data is None:
-            raise Unsupported("computed value: only constant")
+            raise Unsupported("value: not constant")
         border = np.asarray(value.data).reshape(1)
     before = paddings[:, 0].tolist()
-    first = moved(_moves(source, result, before, border), target)[0]
-    if not first.launches:
-        return (first,)
+    copies = by_moves(_moves(source, result, before, border), target)[0]
+    if not copies.launches:
+        return (copies,)
     fallback = Alternative("plain", (_launch(source, result, before, border, target),))
-    return (fallback,) if target.group_items > 1 else (first, fallback)
+    return (fallback,) if target.group_items > 1 else (copies, fallback)
 
 
-def _paddings_of(amounts: Tensor, source: Tensor) -> NDArray[np.int64]:
-    """Return how many elements come before and after a tensor's own, for each dimension.
+def _paddings_of(padding_tensor: Tensor, source: Tensor) -> NDArray[np.int64]:
+    """Return the padding before and after, for each dimension.
 
     Raises:
-        Unsupported: they are computed, negative, of another type or rank.
+        Unsupported: paddings that are not constant, negative, or of a wrong type or rank.
     """
-    values = integers_of(amounts, "paddings")
+    values = integers_of(padding_tensor, "paddings")
     if values.shape != (len(source.shape), 2) or values.min(initial=0) < 0:
         raise Unsupported(f"paddings {values.tolist()} of shape {shape_text(source)}")
     if values.max(initial=0) >= 2**31:
@@ -88,7 +96,7 @@ def _moves(
     moves = []
     start = 0
     for axis, (first, size, step) in enumerate(zip(before, source.shape, steps, strict=True)):
-        # Of the dimensions before, only what the input covers: the rest is filled already.
+        # Along the previous dimensions only the input's extent: the rest is filled already.
         for place, count in ((0, first), (first + size, result.shape[axis] - first - size)):
             shape = (*source.shape[:axis], count, *result.shape[axis + 1 :])
             moves.append(fill(border, result, shape, start + place * step))
@@ -106,7 +114,7 @@ def _launch(
 ) -> Launch:
     missing = MOST_DIMENSIONS - len(before)
     width = np.dtype(source.dtype).itemsize
-    times = joined(width, source.shape[-1], result.shape[-1], before[-1])
+    group = group_size(width, source.shape[-1], result.shape[-1], before[-1])
     sizes = {
         "in": (*(1,) * missing, *source.shape),
         "out": (*(1,) * missing, *result.shape),
@@ -115,37 +123,37 @@ def _launch(
     return over_elements(
         "pad",
         "pad",
-        math.prod(result.shape) // times,
+        math.prod(result.shape) // group,
         target,
         {
             "input": source,
             "output": result,
             **{
-                f"{name}_{i}": n // times if i == MOST_DIMENSIONS - 1 else n
+                f"{name}_{i}": n // group if i == MOST_DIMENSIONS - 1 else n
                 for name, numbers in sizes.items()
                 for i, n in enumerate(numbers)
             },
-            "border": Constant(width * times, lambda: np.repeat(border, times)),
+            "border": Constant(width * group, lambda: np.repeat(border, group)),
         },
-        {"ELEM": type_of_bytes(width * times)},
+        {"ELEM": type_of_bytes(width * group)},
     )
 
 
 @lowers("MIRROR_PAD", floats=COPIES)
 def lower_mirror_pad(node: Node, target: Target) -> tuple[Alternative, ...]:
-    """Surround a tensor with what lies inside of its edge, the edge itself again or not.
+    """Pad a tensor with its mirror image, with the edge repeated (SYMMETRIC) or not (REFLECT).
 
     Raises:
-        Unsupported: computed paddings, or some that reach further than the input.
+        Unsupported: paddings that are not constant, or larger than the input.
     Source: tflite/kernels/mirror_pad.cc
     """
-    source, amounts, result = tensors_of(node, 2, ANY)
+    source, padding_tensor, result = tensors_of(node, 2, ANY)
     require_same_scale(source, result)
     mode = node.options.get("mode", "REFLECT")
     if mode not in tuple(_SKIPPED):
         raise Unsupported(f"mode {mode}: only {' and '.join(_SKIPPED)} exist")
     skipped = _SKIPPED[mode]
-    values = _paddings_of(amounts, source)
+    values = _paddings_of(padding_tensor, source)
     for size, pair in zip(source.shape, values.tolist(), strict=True):
         if max(pair) > size - skipped:
             raise Unsupported(f"paddings {pair} of {size} elements: more than there are to mirror")
@@ -154,21 +162,21 @@ def lower_mirror_pad(node: Node, target: Target) -> tuple[Alternative, ...]:
     before = [int(number) for number in values[:, 0]]
     start = sum(first * step for first, step in zip(before, steps, strict=True))
     moves = [Move(source, result, Box(source.shape, steps_of(source.shape), steps, 0, start))]
-    # The innermost axis first; each further one mirrors whole rows of the output itself.
+    # Innermost axis first: the outer axes mirror whole rows of the output.
     for axis in reversed(range(len(before))):
         step, first, size = steps[axis], before[axis], source.shape[axis]
         start -= first * step
         after = first + size
-        for count, out, mirrored, way in (
+        for count, out, mirrored, direction in (
             (first, first - 1, first + skipped, -1),
             (result.shape[axis] - after, after, after - 1 - skipped, 1),
         ):
             box = Box(
                 (*source.shape[:axis], count, *result.shape[axis + 1 :]),
-                (*steps[:axis], -way * step, *steps[axis + 1 :]),
-                (*steps[:axis], way * step, *steps[axis + 1 :]),
+                (*steps[:axis], -direction * step, *steps[axis + 1 :]),
+                (*steps[:axis], direction * step, *steps[axis + 1 :]),
                 start + mirrored * step,
                 start + out * step,
             )
             moves.append(Move(result, result, box))
-    return moved(moves, target)
+    return by_moves(moves, target)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""AVERAGE_POOL_2D, MAX_POOL_2D and L2_POOL_2D: plain, and over vectors of channels."""
+"""AVERAGE_POOL_2D, MAX_POOL_2D and L2_POOL_2D: vectors of channels, and plain."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from delegate.ops._numbers import ceil_div
 from delegate.ops._registry import lowers
 from delegate.target import Target
 
-# Of a window in bounds: a round each. The window's sums fit 32 bits, too.
+# In-bounds pixels of a window: one loop round each. Sums of so many fit 32 bits, too.
 _MOST_PIXELS = most_rounds(1, 10_000)
 
 
@@ -38,8 +38,8 @@ def lower_pool_2d(node: Node, target: Target) -> tuple[Alternative, ...]:
     Shapes:
         input (n, h, w, c) -> output (n, oh, ow, c)
     Raises:
-        Unsupported: other types than uint8, int8, int16 and float32, of L2_POOL_2D than float32;
-            quantisation that differs across the op; too large a window.
+        Unsupported: types other than uint8, int8, int16 and float32 (L2_POOL_2D: float32); input
+            and output quantisation that differ; too large a window.
     Source: tflite/kernels/internal/reference/pooling.h, integer_ops/pooling.h
     """
     source, result = tensors_of(node, 1)
@@ -74,17 +74,17 @@ def lower_pool_2d(node: Node, target: Target) -> tuple[Alternative, ...]:
     }
     file, family = "pool_2d", "float" if is_float else "quant8"
     elements = math.prod(result.shape)
-    own = params | {"elements": elements}
-    launch = launch_over(file, f"{file}_{family}", one_each(elements), own, defines)
+    fields = params | {"elements": elements}
+    launch = launch_over(file, f"{file}_{family}", one_each(elements), fields, defines)
     fallback = Alternative("plain", (launch,))
-    # Sums of 8 bits take 32 each.
+    # 8-bit values have 32-bit sums.
     lanes = lanes_of(depth, target, 16 if is_float or takes_max else 8)
     if lanes == 0:
         return (fallback,)
     blocks = ceil_div(depth, lanes)
     items = elements // depth * blocks
     tiling = by_work(items, pixels, target, _MOST_PIXELS // pixels)
-    own = params | {"items": items, "channel_blocks": blocks}
+    fields = params | {"items": items, "channel_blocks": blocks}
     defines = defines | vectors_of(depth, lanes, target)
-    vector = launch_over(file, f"{file}_vector_{family}", tiling, own, defines)
+    vector = launch_over(file, f"{file}_vector_{family}", tiling, fields, defines)
     return Alternative(f"vector {lanes}", (vector,)), fallback

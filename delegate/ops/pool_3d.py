@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""MaxPool3D and AveragePool3D, custom ops: plain, and over vectors of channels."""
+"""The custom ops MaxPool3D and AveragePool3D: vectors of channels, and plain."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from delegate.ops._numbers import ceil_div
 from delegate.ops._registry import lowers
 from delegate.target import Target
 
-# Of a window in bounds: up to three rounds each. The window's sums fit 32 bits, too.
+# In-bounds pixels of a window: up to three loop rounds each. Sums of so many fit 32 bits, too.
 _MOST_PIXELS = most_rounds(3, 1_000)
 _FILE = "pool_3d"
 
@@ -34,8 +34,8 @@ def lower_pool_3d(node: Node, target: Target) -> tuple[Alternative, ...]:
     Shapes:
         input (n, d, h, w, c) -> output (n, od, oh, ow, c)
     Raises:
-        Unsupported: other types than int8, int16 and float32, quantisation that differs across the
-            op, options that are none, too large a window.
+        Unsupported: types other than int8, int16 and float32, input and output quantisation that
+            differ, invalid options, too large a window.
     Source: tflite/kernels/pooling3d.cc
     """
     source, result = tensors_of(node, 1)
@@ -63,7 +63,7 @@ def lower_pool_3d(node: Node, target: Target) -> tuple[Alternative, ...]:
     }
     kernel = f"{_FILE}_{'float' if is_float else 'quant8'}"
 
-    def of(lanes: int, name: str) -> Alternative:
+    def alternative(lanes: int, name: str) -> Alternative:
         blocks = ceil_div(channels, lanes)
         items = math.prod(result.shape) // channels * blocks
         defines: Defines = {
@@ -71,13 +71,13 @@ def lower_pool_3d(node: Node, target: Target) -> tuple[Alternative, ...]:
             **({} if is_float else {"ELEM": ELEM[source.dtype]}),
             **vectors_of(channels, lanes, target),
         }
-        own = fields | {"channel_blocks": blocks, "items": items}
+        params = fields | {"channel_blocks": blocks, "items": items}
         tiling = by_work(items, pixels, target, max(1, _MOST_PIXELS // pixels))
-        return Alternative(name, (launch_over(_FILE, kernel, tiling, own, defines),))
+        return Alternative(name, (launch_over(_FILE, kernel, tiling, params, defines),))
 
     lanes = lanes_of(channels, target, 16 if is_float else 8)
-    vectors = [of(lanes, f"vector {lanes}")] if lanes else []
-    return (*vectors, of(1, "plain"))
+    vectors = [alternative(lanes, f"vector {lanes}")] if lanes else []
+    return (*vectors, alternative(1, "plain"))
 
 
 def _options(node: Node) -> dict[str, Any]:

@@ -27,8 +27,8 @@ from delegate.ops._registry import lowers
 from delegate.target import Target
 
 _TYPES = ("uint8", "int8", "int16", "int32", "float32", "bool")
-# How a window is reduced -> expression of reduce_window.cl
-_HOW = {
+# Reduction -> expression of reduce_window.cl
+_EXPRESSIONS = {
     "ADD": "SUM",
     "MUL": "PRODUCT",
     "MINIMUM": "LEAST",
@@ -36,18 +36,18 @@ _HOW = {
     "ALL": "ALL_OF",
     "ANY": "ANY_OF",
 }
-_MOST_TAPS = most_rounds(1, 1_000)  # of a window, each with its dimensions
+_MOST_TAPS = most_rounds(1, 1_000)  # of a window, each with a loop over the dimensions
 
 
 @lowers("STABLEHLO_REDUCE_WINDOW", "REDUCE_WINDOW", floats=EXACT)
 def lower_reduce_window(node: Node, target: Target) -> tuple[Alternative, ...]:
-    """Combine an initial value with each element of a window, in TFLite's order.
+    """Reduce each window, starting with an initial value, in TFLite's order.
 
     Shapes:
-        input (d0, d1, ...), initial value () -> output (places of the window along each)
+        input (d0, d1, ...), initial value () -> output (number of window positions per dimension)
     Raises:
-        Unsupported: types without a kernel, windows that are computed or do not fit, bodies that
-            are not one op; too large a window.
+        Unsupported: types without a kernel, windows that are not constant or invalid, bodies that
+            are not a single op; too large a window.
     Source: tflite/kernels/stablehlo_reduce_window.cc
     """
     (source, initial, *_), _ = inputs_of(node.inputs, 2 if node.op == STABLEHLO else 5)
@@ -57,13 +57,13 @@ def lower_reduce_window(node: Node, target: Target) -> tuple[Alternative, ...]:
     if math.prod(initial.shape) != 1:
         raise Unsupported(f"initial value {shape_text(initial)}: one number is needed")
     try:
-        axes, how = axes_of(node), function_of(node)
+        axes, function = axes_of(node), function_of(node)
     except ValueError as error:
         raise Unsupported(str(error)) from None
-    if how not in _HOW:
-        raise Unsupported(f"function {how}: only {', '.join(_HOW)}")
-    if source.dtype == "bool" and how in ("ADD", "MUL"):
-        raise Unsupported(f"{how} of bool: it gives numbers that are no truth values")
+    if function not in _EXPRESSIONS:
+        raise Unsupported(f"function {function}: only {', '.join(_EXPRESSIONS)}")
+    if source.dtype == "bool" and function in ("ADD", "MUL"):
+        raise Unsupported(f"{function} of bool: the results would not be booleans")
     require_shape(result, [axis.places for axis in axes])
     taps = math.prod(axis.window for axis in axes)
     if taps * (len(axes) + 1) > _MOST_TAPS:
@@ -96,7 +96,7 @@ def lower_reduce_window(node: Node, target: Target) -> tuple[Alternative, ...]:
         "VALUE": "float" if is_float else "int",
         "WIDE": "float" if is_float else "uint",
         "RANK": len(rows),
-        "OP": _HOW[how],
+        "OP": _EXPRESSIONS[function],
     }
     launch = launch_over("reduce_window", "reduce_window", one_each(elements), params, defines)
     return (Alternative("plain", (launch,)),)

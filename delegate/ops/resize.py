@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """RESIZE_BILINEAR and RESIZE_NEAREST_NEIGHBOR, over runs of pixels.
 
-Bilinear in 16-bit integers where those are exact, else over vectors of channels, and plain. The
-nearest neighbour is a copy of pixels, over vectors of their bytes, and plain. Where no pixel moves
-neither launches anything.
+Bilinear: 16-bit integers if they are exact, vectors of channels, and plain. Nearest neighbour:
+    vectors of bytes, and plain. If no pixel changes, the output is a view.
 """
 
 from __future__ import annotations
@@ -19,24 +18,31 @@ from delegate.graph.ir import Node
 from delegate.launch import Alternative, Constant, Defines, Launch, Params, size_bytes
 from delegate.ops._checks.node import require_constant, shape_text, tensors_of
 from delegate.ops._launches.copy import view
-from delegate.ops._launches.resizing import IN_FLOATS, PARTS, Resizing, between, lines_of, over_runs
+from delegate.ops._launches.resizing import (
+    IN_FLOATS,
+    PARTS,
+    Resizing,
+    interpolation_of,
+    interpolation_table,
+    over_runs,
+)
 from delegate.ops._launches.tiles import lanes_of, vectors_of, widest_lanes
-from delegate.ops._launches.types import ELEM, moved_type
+from delegate.ops._launches.types import ELEM, copy_type
 from delegate.ops._registry import lowers
 from delegate.target import Target
 
 _TYPES = ("uint8", "int8", "int16", "float32")
-_NEWER_TYPES = ("int32", "bool", "float16")  # nearest neighbour; not of tflite-runtime's kernels
-_LARGEST = 2**20  # pixels a side: places as fixed-point numbers with 10 fraction bits fit an int32
+_NEWER_TYPES = ("int32", "bool", "float16")  # nearest neighbour; not in tflite-runtime
+_LARGEST = 2**20  # pixels a side: coordinates with 10 fraction bits fit an int32
 
 
 def _resize_of(node: Node, types: Sequence[str]) -> Resizing:
-    """Return a node's tensors and options.
+    """Return a node's tensors and options after checking them.
 
-    Scales and zero points are of no account: TFLite's kernels do not look at them.
+    Scales and zero points are ignored, as in TFLite.
 
     Raises:
-        Unsupported: other types, a rank or size that does not fit, a computed size.
+        Unsupported: other types, an invalid rank or size, a size that is not constant.
     Source: tflite/kernels/resize_bilinear.cc, resize_nearest_neighbor.cc
     """
     source, size, result = tensors_of(node, 2)
@@ -68,13 +74,12 @@ def _resize_of(node: Node, types: Sequence[str]) -> Resizing:
 
 @lowers("RESIZE_NEAREST_NEIGHBOR", floats=COPIES)
 def lower_resize_nearest_neighbor(node: Node, target: Target) -> tuple[Alternative, ...]:
-    """Scale an NHWC tensor to another height and width, each pixel a copy of one.
+    """Resize an NHWC tensor by copying the nearest pixels.
 
     Shapes:
         input (n, h, w, c), constant size (2,) -> output (n, oh, ow, c)
     Raises:
-        Unsupported: types, shapes or a size that do not fit, a computed size.
-    Source: tflite/kernels/internal/reference/resize_nearest_neighbor.h
+        Unsupported: other types, an invalid shape or size, a size that is not constant.
     """
     newer = _NEWER_TYPES if target.rules.resizes_newer_types else ()
     resize = _resize_of(node, (*_TYPES, *newer))
@@ -83,7 +88,7 @@ def lower_resize_nearest_neighbor(node: Node, target: Target) -> tuple[Alternati
     _, in_h, in_w, depth = resize.source.shape
 
     def launch(lanes: int, units: int, elem: str) -> Launch:
-        """`units`: of type `elem` that a pixel has."""
+        """`units`: elements of type `elem` per pixel."""
         tables: Params = {
             "rows": _nearest(resize, 1, in_w * units),
             "columns": _nearest(resize, 2, units),
@@ -93,7 +98,7 @@ def lower_resize_nearest_neighbor(node: Node, target: Target) -> tuple[Alternati
         op = "resize_nearest_neighbor"
         return over_runs(op, resize, tables, ("units", units), lanes, 2, defines, target)
 
-    fallback = Alternative("plain", (launch(1, depth, moved_type(resize.source)),))
+    fallback = Alternative("plain", (launch(1, depth, copy_type(resize.source)),))
     count = depth * np.dtype(resize.source.dtype).itemsize
     lanes = widest_lanes(count, 4 if target.group_items > 1 else 16)
     if not lanes:
@@ -102,7 +107,7 @@ def lower_resize_nearest_neighbor(node: Node, target: Target) -> tuple[Alternati
 
 
 def _nearest(resize: Resizing, axis: int, step: int) -> Constant:
-    """An int a row or column of the output: the offset of its own in the input.
+    """Return the input offset of each output row or column, an int each.
 
     `step`: units between neighbours.
     """
@@ -111,12 +116,12 @@ def _nearest(resize: Resizing, axis: int, step: int) -> Constant:
         steps, over = resize.step(axis)
         scale = np.float32(steps) / np.float32(over)
         half = np.float32(0.5)
-        places = np.arange(resize.result.shape[axis], dtype=np.float32)
-        places = (places + half if resize.half_pixel_centers else places) * scale
+        coordinates = np.arange(resize.result.shape[axis], dtype=np.float32)
+        coordinates = (coordinates + half if resize.half_pixel_centers else coordinates) * scale
         # C's round(): floats that are not negative.
-        whole = np.floor(places)
+        whole = np.floor(coordinates)
         if resize.align_corners:
-            whole += places - whole >= half
+            whole += coordinates - whole >= half
         last = resize.source.shape[axis] - 1
         offsets: NDArray[np.int32] = whole.clip(0, last).astype(np.int32) * np.int32(step)
         return offsets
@@ -126,34 +131,34 @@ def _nearest(resize: Resizing, axis: int, step: int) -> Constant:
 
 @lowers("RESIZE_BILINEAR", floats=SUMS)
 def lower_resize_bilinear(node: Node, target: Target) -> tuple[Alternative, ...]:
-    """Scale an NHWC tensor to another height and width, linearly between neighbouring pixels.
+    """Resize an NHWC tensor with bilinear interpolation.
 
-    uint8 and float32 are TFLite's float arithmetic, int8 and int16 its fixed point with 10
-    fraction bits.
+    uint8 and float32 use float arithmetic as in TFLite, int8 and int16 fixed point with 10 fraction
+    bits.
 
     Shapes:
         input (n, h, w, c), constant size (2,) -> output (n, oh, ow, c)
     Raises:
-        Unsupported: types, shapes or a size that do not fit, a computed size; both options; a place
-            outside of the input, which rounding may give.
+        Unsupported: other types, an invalid shape or size, a size that is not constant; both flags;
+            coordinates that TFLite rounds to outside of the input.
     Source: tflite/kernels/internal/reference/resize_bilinear.h
     """
     resize = _resize_of(node, _TYPES)
     if resize.align_corners and resize.half_pixel_centers:
         raise Unsupported("align_corners and half_pixel_centers: only one of them")
-    # Not of floats: 0 times infinity is none.
+    # Not for floats: TFLite adds 0 times a neighbour, which is NaN if that is infinite.
     if resize.keeps_pixels and resize.source.dtype != "float32":
         return view(resize.source, resize.result)
-    # Sums of both arithmetics are exact where weights are multiples of 1/16.
-    parts = [lines_of(resize, axis)[1] * np.float32(PARTS) for axis in (1, 2)]
-    is_exact = all(bool(np.all(each == np.floor(each))) for each in parts)
+    # Both arithmetics are exact if all weights are multiples of 1/16.
+    sixteenths = [interpolation_of(resize, axis)[1] * np.float32(PARTS) for axis in (1, 2)]
+    is_exact = all(bool(np.all(each == np.floor(each))) for each in sixteenths)
     _, in_h, in_w, depth = resize.source.shape
 
-    def way(name: str, lanes: int) -> Alternative:
+    def of_lanes(name: str, lanes: int) -> Alternative:
         is_short = name == "short"
         tables: Params = {
-            "rows": between(resize, 1, in_w * depth, is_short),
-            "columns": between(resize, 2, depth, is_short),
+            "rows": interpolation_table(resize, 1, in_w * depth, is_short),
+            "columns": interpolation_table(resize, 2, depth, is_short),
             "in_pixels": in_h * in_w,
         }
         defines: Defines = {
@@ -166,8 +171,8 @@ def lower_resize_bilinear(node: Node, target: Target) -> tuple[Alternative, ...]
         launch = over_runs(op, resize, tables, of, lanes, 4, defines, target)
         return Alternative(name if lanes == 1 else f"{name} {lanes}", (launch,))
 
-    found = []
+    kernels = []
     if resize.source.dtype in ("uint8", "int8") and is_exact and target.group_items == 1:
-        found.append(("short", widest_lanes(depth, 2 * target.vector_width)))
-    found.append(("vector", lanes_of(depth, target)))
-    return (*(way(name, lanes) for name, lanes in found if lanes), way("plain", 1))
+        kernels.append(("short", widest_lanes(depth, 2 * target.vector_width)))
+    kernels.append(("vector", lanes_of(depth, target)))
+    return (*(of_lanes(name, lanes) for name, lanes in kernels if lanes), of_lanes("plain", 1))

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""RNN and the sequences of them, in one direction and in both: a launch a step.
+"""RNN, UNIDIRECTIONAL_SEQUENCE_RNN and BIDIRECTIONAL_SEQUENCE_RNN: a launch per step.
 
-Where rows become int8 there is a launch more a step, and one for the rows of all inputs.
+Hybrid ones have a second launch per step, and one that quantises the inputs of all steps.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from delegate.ops._recurrent.steps import (
     HybridInput,
     StepOutput,
     Steps,
-    beside,
+    concatenated,
     constant,
     hybrid_numbers,
     input_of,
@@ -39,53 +39,52 @@ from delegate.target import Target
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Rnn:
-    """An RNN over steps of rows, in one direction."""
+    """An RNN over the steps of several rows, in one direction."""
 
-    source: Tensor  # (rows, steps, depth), or steps first, or one step of rows
-    auxiliary: Tensor | None  # the same of another depth, whose products are summed, too
+    source: Tensor  # (rows, steps, depth), or (steps, rows, depth), or (rows, depth)
+    auxiliary: Tensor | None  # a second input of another depth, whose products are added
     weights: Tensor  # (units, depth)
-    linked: Tensor | None  # (units, depth of the auxiliary input)
+    linked: Tensor | None  # weights of the auxiliary input (units, its depth)
     recurrent: Tensor  # (units, units)
     bias: Tensor  # (units,)
-    hidden: Tensor  # (rows, units): the output of the step before
+    hidden: Tensor  # (rows, units): the previous step's output
     next_hidden: Tensor
     result: StepOutput
     steps: Steps
 
     @property
     def depth(self) -> int:
-        """Elements of an input."""
+        """Elements of an input row, the auxiliary input included."""
         return self.weights.shape[-1] + (self.linked.shape[-1] if self.linked else 0)
 
     @property
     def units(self) -> int:
-        """Elements of an output."""
+        """Elements of an output row."""
         return self.weights.shape[0]
 
 
 @lowers("RNN", "UNIDIRECTIONAL_SEQUENCE_RNN", "BIDIRECTIONAL_SEQUENCE_RNN", floats=roundings(8))
 def lower_rnn(node: Node, target: Target) -> tuple[Alternative, ...]:
-    """Compute an RNN over all steps of a sequence, or over the one step of an RNN node.
+    """Compute an RNN over all steps of a sequence, or the single step of an RNN node.
 
     Shapes:
         input (rows, steps, depth), steps first if time_major, or (rows, depth), weights (units,
         depth), recurrent weights (units, units), bias (units,), state (rows, units) -> output
-        with the last size replaced. In both directions all but the input stand twice, and the
-        outputs stand side by side if merge_outputs.
+        with the last size replaced. A bidirectional node has everything but the input twice, and
+        concatenates its outputs if merge_outputs.
     Raises:
-        Unsupported: other types than float32, and float32 with int8 weights, weights of an
-            auxiliary input where TFLite reads it wrongly, computed weights, shapes that do not
-            fit, long sequences.
+        Unsupported: types other than float32, and float32 with int8 weights; an auxiliary input
+            that TFLite reads wrongly, non-constant weights, mismatched shapes, long sequences.
     Source: tflite/kernels/basic_rnn.cc, unidirectional_sequence_rnn.cc,
     bidirectional_sequence_rnn.cc, internal/kernel_utils.cc
     """
     launches: list[Launch] = []
-    rnns = _decoded(node)
+    rnns = _parse(node)
     if rnns[0].weights.dtype == "int8" and len(rnns) > 1 and rnns[0].steps.is_time_major:
-        # NOTE: the loop over steps stands in another one over as many.
-        raise Unsupported("steps before rows: TFLite goes through all of them once a step")
+        # NOTE: TFLite's loop over the steps is nested in another loop over the steps.
+        raise Unsupported("time_major: TFLite repeats all steps at each step")
     inputs: dict[Tensor, HybridInput] = {}
-    joined = None
+    pair = None
     for rnn in rnns:
         if rnn.weights.dtype != rnns[0].weights.dtype:
             raise Unsupported("weights of two types")
@@ -94,53 +93,53 @@ def lower_rnn(node: Node, target: Target) -> tuple[Alternative, ...]:
             inputs[source] = input_of(source, rnn.steps, is_asymmetric(node), target)
             launches += inputs[source].rows.launches
         if rnn.auxiliary is not None:
-            if joined is None:
-                joined = beside(source, rnn.auxiliary, target)
-                launches += joined[1]
-            source = joined[0]
+            if pair is None:
+                pair = concatenated(source, rnn.auxiliary, target)
+                launches += pair[1]
+            source = pair[0]
         launches += _launches(node, replace(rnn, source=source), inputs.get(source), target)
     return (Alternative("plain", tuple(launches)),)
 
 
-def _decoded(node: Node) -> list[_Rnn]:
+def _parse(node: Node) -> list[_Rnn]:
     is_both = node.op == "BIDIRECTIONAL_SEQUENCE_RNN"
-    (source, *rest), more = inputs_of(node.inputs, 9 if is_both else 5, 3 if is_both else 0)
-    auxiliary, *linked = more or [None, None]
+    (source, *rest), optional = inputs_of(node.inputs, 9 if is_both else 5, 3 if is_both else 0)
+    auxiliary, *linked = optional or [None, None]
     backward = source
     if any(each is not None for each in linked):
-        _require_right_links(node, more, rest[0])
+        _check_auxiliary(node, optional, rest[0])
     elif auxiliary is not None:
-        # Without weights of its own it is the input of the second direction.
-        # NOTE: where rows come first TFLite takes the first input all the same.
+        # Without weights of its own it is the input of the second direction. NOTE: unless
+        # time_major, TFLite reads the first input all the same.
         backward, auxiliary = auxiliary if node.options.get("time_major") else source, None
     steps = steps_of(node, source, is_sequence=node.op != "RNN")
-    every = [rest[at : at + 4] for at in range(0, len(rest), 4)]
-    for weights, recurrent, *_ in every:
+    groups = [rest[at : at + 4] for at in range(0, len(rest), 4)]
+    for weights, recurrent, *_ in groups:
         if len(weights.shape) != 2 or recurrent.shape != (weights.shape[0],) * 2:
             raise Unsupported(f"weights {shape_text(weights)}, {shape_text(recurrent)}")
-    results, states = results_of(node, steps, [own[0].shape[0] for own in every], len(every))
-    found = []
-    for own, link, next_hidden, result in zip(every, linked, states, results, strict=True):
-        weights, recurrent, bias, hidden = own
+    results, states = results_of(node, steps, [group[0].shape[0] for group in groups], len(groups))
+    rnns = []
+    for tensors, link, next_hidden, result in zip(groups, linked, states, results, strict=True):
+        weights, recurrent, bias, hidden = tensors
         constants = weights, link, recurrent, bias
         rnn = _Rnn(source, auxiliary, *constants, hidden, next_hidden, result, steps)
         steps, source = steps.backward(), backward
-        _require(rnn)
-        found.append(rnn)
-    return found
+        _check(rnn)
+        rnns.append(rnn)
+    return rnns
 
 
-def _require_right_links(node: Node, more: Sequence[Tensor | None], weights: Tensor) -> None:
-    if None in more:
+def _check_auxiliary(node: Node, optional: Sequence[Tensor | None], weights: Tensor) -> None:
+    if None in optional:
         raise Unsupported("an auxiliary input and weights of both directions need each other")
     if weights.dtype == "int8" or node.options.get("time_major"):
-        # NOTE: of int8 weights it takes other scales; where steps come first, other rows.
+        # NOTE: TFLite uses wrong scales for int8 weights, and wrong rows if time_major.
         raise Unsupported(
             "weights of an auxiliary input: TFLite is wrong where steps come first or they are int8"
         )
 
 
-def _require(rnn: _Rnn) -> None:
+def _check(rnn: _Rnn) -> None:
     kind = rnn.weights.dtype
     floats = (rnn.source, rnn.bias, rnn.hidden, rnn.next_hidden, rnn.result.tensor)
     types = {each.dtype for each in floats}
@@ -151,13 +150,13 @@ def _require(rnn: _Rnn) -> None:
         shapes = ", ".join(map(shape_text, (rnn.bias, rnn.hidden)))
         raise Unsupported(f"a bias and a state {shapes}: the others give {state}")
     if rnn.auxiliary is not None and rnn.linked is not None:
-        own, linked = rnn.auxiliary, rnn.linked
-        wanted = rnn.source.shape[:-1], (rnn.units, *own.shape[-1:]), {"float32"}
-        if (own.shape[:-1], linked.shape, {own.dtype, linked.dtype}) != wanted:
+        aux, weights = rnn.auxiliary, rnn.linked
+        expected = rnn.source.shape[:-1], (rnn.units, *aux.shape[-1:]), {"float32"}
+        if (aux.shape[:-1], weights.shape, {aux.dtype, weights.dtype}) != expected:
             shapes = ", ".join(map(shape_text, (rnn.auxiliary, rnn.linked)))
             raise Unsupported(f"an auxiliary input and its weights {shapes}")
-    whole = (*rnn.result.tensor.shape[:-1], rnn.weights.shape[-1])
-    if rnn.source.shape != whole or min(rnn.depth, rnn.units) < 1:
+    input_shape = (*rnn.result.tensor.shape[:-1], rnn.weights.shape[-1])
+    if rnn.source.shape != input_shape or min(rnn.depth, rnn.units) < 1:
         raise Unsupported(f"input {shape_text(rnn.source)}, weights {shape_text(rnn.weights)}")
     for tensor in (rnn.source, rnn.weights, rnn.result.tensor):
         elements_of(tensor)
@@ -168,15 +167,15 @@ def _require(rnn: _Rnn) -> None:
 def _launches(
     node: Node, rnn: _Rnn, source: HybridInput | None, target: Target
 ) -> Iterator[Launch]:
-    """Yield the launches of all steps; `source`: the rows of the input, where they become int8."""
+    """Yield the launches of all steps; `source`: the quantised input of a hybrid node."""
     activation = activation_of(node)
     clamp, defines = applied("NONE" if activation == "TANH" else activation)
     defines = {**defines, "IS_TANH": int(activation == "TANH")}
-    of_inputs = [
+    constants = [
         require_constant(each, "weights") for each in (rnn.weights, rnn.linked) if each is not None
     ]
     fields: Params = {
-        "weights": constant(np.concatenate(of_inputs, -1)),
+        "weights": constant(np.concatenate(constants, -1)),
         "recurrent": constant(require_constant(rnn.recurrent, "weights")),
         "bias": constant(require_constant(rnn.bias, "the bias")),
         "depth": rnn.depth,
@@ -184,34 +183,34 @@ def _launches(
         **clamp,
     }
     if source is None:
-        yield from _of_floats(rnn, fields, target, defines)
+        yield from _float_steps(rnn, fields, target, defines)
         return
-    is_wide = is_asymmetric(node)
+    asymmetric = is_asymmetric(node)
     matrices = rnn.weights, rnn.recurrent
-    # Where a row's steps come first TFLite takes one row after the other.
+    # Unless time_major, TFLite processes the rows one by one.
     rows = rnn.steps.rows if rnn.steps.is_time_major else 1
     for each in matrices:
         is_arm = target.rules.processor == "aarch64"
         if is_arm and depends_on_dot_products(rows, *each.shape[::-1]):
             raise Unsupported(f"hybrid: how sums of {rows} rows are rounded is the processor's")
-    numbers = [hybrid_numbers(each, is_wide, target) for each in matrices]
+    numbers = [hybrid_numbers(each, asymmetric, target) for each in matrices]
     fields["numbers"] = constant(np.concatenate(numbers, axis=-1))
     hidden = rnn.hidden
     for at in rnn.steps.order:
-        before = int8_rows(hidden, rnn.steps.rows, rnn.units, is_wide, target)
-        yield from before.launches
-        own = source.at(at, before) | rnn.result.at(at, rnn.steps)
-        yield _step(rnn, "rnn_hybrid", own | fields, target, {**defines, **rounding(target)})
+        hidden_rows = int8_rows(hidden, rnn.steps.rows, rnn.units, asymmetric, target)
+        yield from hidden_rows.launches
+        step = source.at(at, hidden_rows) | rnn.result.at(at, rnn.steps)
+        yield _step(rnn, "rnn_hybrid", step | fields, target, {**defines, **rounding(target)})
         hidden = rnn.next_hidden
 
 
-def _of_floats(rnn: _Rnn, fields: Params, target: Target, defines: Defines) -> Iterator[Launch]:
+def _float_steps(rnn: _Rnn, fields: Params, target: Target, defines: Defines) -> Iterator[Launch]:
     in_step, in_row = rnn.steps.stride(rnn.depth)
     hidden: Params = {"hidden": rnn.hidden, "hidden_at": 0, "hidden_row": rnn.units}
     for at in rnn.steps.order:
-        own: Params = {"input": rnn.source, "input_at": at * in_step, "input_row": in_row}
-        own |= hidden | rnn.result.at(at, rnn.steps)
-        yield _step(rnn, "rnn_float", own | fields, target, defines)
+        step: Params = {"input": rnn.source, "input_at": at * in_step, "input_row": in_row}
+        step |= hidden | rnn.result.at(at, rnn.steps)
+        yield _step(rnn, "rnn_float", step | fields, target, defines)
         hidden = rnn.result.hidden(at, rnn.steps)
 
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""DYNAMIC_UPDATE_SLICE, SCATTER_ND and SEGMENT_SUM: elements that go where indices say.
+"""DYNAMIC_UPDATE_SLICE, SCATTER_ND and SEGMENT_SUM.
 
-What a constant says is known before a run; else kernels read it.
+Constant indices are resolved when lowering; kernels read all others at run time.
 """
 
 from __future__ import annotations
@@ -26,22 +26,22 @@ from delegate.ops._checks.node import (
     tensors_of,
     vector_of,
 )
-from delegate.ops._launches.copy import Box, Move, copied, steps_of
+from delegate.ops._launches.copy import Box, Move, by_copies, steps_of
 from delegate.ops._launches.tiles import HALF_ROUNDS, by_elements, launch_over, over_elements
-from delegate.ops._launches.types import ELEM, moved_type
+from delegate.ops._launches.types import ELEM, copy_type
 from delegate.ops._registry import lowers
 from delegate.target import Target
 
 _MOST_AXES = 6
-_ADDED = ("float32", "uint8", "int8", "int32", "int64", "bool")  # that SCATTER_ND sums
+_SUM_TYPES = ("float32", "uint8", "int8", "int32", "int64", "bool")  # of SCATTER_ND
 
 
 @lowers("DYNAMIC_UPDATE_SLICE", floats=SELECTS)
 def lower_dynamic_update_slice(node: Node, target: Target) -> tuple[Alternative, ...]:
-    """Put an update into a copy of the operand, moved so far that all of it is inside.
+    """Write an update into a copy of the operand; the start is clamped so that the update fits.
 
     Shapes:
-        operand (d0, d1, ...), update with no size above the operand's, starts (rank,)
+        operand (d0, d1, ...), update of at most these sizes, starts (rank,)
         -> output (d0, d1, ...)
     Raises:
         Unsupported: types that differ, an update larger than the operand, more than 6 dimensions.
@@ -60,45 +60,45 @@ def lower_dynamic_update_slice(node: Node, target: Target) -> tuple[Alternative,
             f"update {shape_text(update)} and starts {shape_text(starts)} for "
             f"{shape_text(operand)}: they do not fit"
         )
-    most = [all_ - own for all_, own in zip(operand.shape, update.shape, strict=True)]
+    most = [size - part for size, part in zip(operand.shape, update.shape, strict=True)]
     if min(most) < 0:
         raise Unsupported(f"update {shape_text(update)}: larger than {shape_text(operand)}")
     steps = steps_of(result.shape)
     whole = Move(operand, result, Box(operand.shape, steps, steps))
     if starts.data is not None:
-        first = np.clip(vector_of(starts, "starts", rank), 0, most)
-        at = int(first @ np.array(steps))
-        part = Box(update.shape, steps_of(update.shape), steps, 0, at)
-        ways = copied((whole, Move(update, result, part)), target)
-        return tuple(replace(way, copied=(operand, result)) for way in ways)
+        start_vector = np.clip(vector_of(starts, "starts", rank), 0, most)
+        start = int(start_vector @ np.array(steps))
+        part = Box(update.shape, steps_of(update.shape), steps, 0, start)
+        copies = by_copies((whole, Move(update, result, part)), target)
+        return tuple(replace(each, copied=(operand, result)) for each in copies)
     params: Params = {"update": update, "starts": starts, "output": result, "axes": rank}
-    absent = _MOST_AXES - rank
+    missing = _MOST_AXES - rank
     for name, values in (
-        ("size", (*update.shape, *(1,) * absent)),
-        ("step", (*steps, *(0,) * absent)),
-        ("most", (*most, *(0,) * absent)),
+        ("size", (*update.shape, *(1,) * missing)),
+        ("step", (*steps, *(0,) * missing)),
+        ("most", (*most, *(0,) * missing)),
     ):
         params |= {f"{name}_{axis}": value for axis, value in enumerate(values)}
-    defines: Defines = {"ELEM": moved_type(result), "WORDS": _words(starts)}
+    defines: Defines = {"ELEM": copy_type(result), "WORDS": _words(starts)}
     if target.group_items == 1:
         params["run"], defines = _run_of(update.shape, most), {**defines, "ALONE": 1}
     file, elements = "dynamic_update_slice", elements_of(update)
     launch = over_elements(file, file, elements, target, params, defines)
     return tuple(
         Alternative(copy.name, (*copy.launches, launch), copied=(operand, result))
-        for copy in copied((whole,), target)
+        for copy in by_copies((whole,), target)
     )
 
 
 def _run_of(shape: tuple[int, ...], most: list[int]) -> int:
-    """Return how many neighbours of an update are neighbours in the operand, too.
+    """Return the length of runs of an update that are contiguous in the operand, too.
 
-    `most`: how much larger that is along each dimension.
+    `most`: by how much the operand is larger, along each dimension.
     """
     run = 1
-    for size, more in zip(reversed(shape), reversed(most), strict=True):
+    for size, excess in zip(reversed(shape), reversed(most), strict=True):
         run *= size
-        if more:
+        if excess:
             break
     return run
 
@@ -109,12 +109,12 @@ def _words(tensor: Tensor) -> int:
 
 @lowers("SEGMENT_SUM", floats=SUMS)
 def lower_segment_sum(node: Node, target: Target) -> tuple[Alternative, ...]:
-    """Add the layers of each segment, one after the other; segments are numbered from 0 upwards.
+    """Add the slices of each segment, in order; segment numbers must ascend from 0 without gaps.
 
     Shapes:
         data (n, inner...), constant segments (n,) -> output (segments, inner...)
     Raises:
-        Unsupported: other types, computed segments or ones that TFLite fails on.
+        Unsupported: other types, segments that are not constant or that TFLite fails on.
     Source: tflite/kernels/segment_sum.cc, internal/reference/reference_ops.h SegmentSum
     """
     data, segments, result = tensors_of(node, 2)
@@ -128,7 +128,7 @@ def lower_segment_sum(node: Node, target: Target) -> tuple[Alternative, ...]:
     require_shape(result, (count, *data.shape[1:]))
     row = math.prod(data.shape[1:])
     if len(numbers) > HALF_ROUNDS:
-        raise Unsupported(f"{len(numbers)} layers: more than a work-item looks at")
+        raise Unsupported(f"{len(numbers)} layers: too many for a work-item")
     elements = elements_of(result)
     params: Params = {"updates": data, "output": result, "row": row, "elements": elements}
     params |= _by_row(numbers, count)
@@ -140,55 +140,58 @@ def lower_segment_sum(node: Node, target: Target) -> tuple[Alternative, ...]:
 
 @lowers("SCATTER_ND", floats=SUMS)
 def lower_scatter_nd(node: Node, target: Target) -> tuple[Alternative, ...]:
-    """Add rows to zeros at their indices, one after the other where indices are equal.
+    """Scatter rows into zeros by indices; rows with equal indices are added, in order.
 
     Shapes:
         indices (k..., coordinates), updates (k..., inner...), shape (rank,)
         -> output of that shape (n0, n1, ..., inner...)
     Raises:
-        Unsupported: other types, a computed shape, a constant index out of range, where TFLite
-            fails at run time.
+        Unsupported: other types, a non-constant shape, a constant index out of range, on which
+            TFLite fails at run time.
     Source: tflite/kernels/scatter_nd.cc, internal/reference/reference_ops.h ScatterNd
     """
     indices, updates, shape, result = tensors_of(node, 3)
-    require_types(updates, result, _ADDED)
+    require_types(updates, result, _SUM_TYPES)
     if indices.dtype != "int32" or shape.dtype != "int32":
         raise Unsupported(f"{indices.dtype} indices, {shape.dtype} shape: only int32")
     require_shape(result, vector_of(shape, "sizes"))
     count = indices.shape[-1] if indices.shape else 0
     if not 1 <= count <= len(result.shape):
         raise Unsupported(f"{count} coordinates of {shape_text(result)}")
-    places, sizes, inner = indices.shape[:-1], result.shape[:count], result.shape[count:]
-    if updates.shape != (*places, *inner):
+    outer, sizes, inner = indices.shape[:-1], result.shape[:count], result.shape[count:]
+    if updates.shape != (*outer, *inner):
         raise Unsupported(f"updates {shape_text(updates)}: not one for each index")
     elements_of(indices)
-    at = constant_rows(indices, sizes)
-    picks, row, rows = math.prod(places), math.prod(inner), math.prod(sizes)
+    coordinates = constant_rows(indices, sizes)
+    update_count, row, rows = math.prod(outer), math.prod(inner), math.prod(sizes)
     steps = np.array(steps_of(sizes), np.int32)
     params: Params = {"updates": updates, "output": result, "row": row}
-    kernel, rounds = "scatter_nd", picks
-    if at is not None:
-        params |= _by_row(at @ steps.astype(np.int64), rows)
+    kernel, rounds = "scatter_nd", update_count
+    if coordinates is not None:
+        params |= _by_row(coordinates @ steps.astype(np.int64), rows)
     else:
-        kernel, rounds = "scatter_nd_computed", picks * (count + 1)
-        params |= {"indices": indices, "picks": picks, "axes": count}
+        kernel, rounds = "scatter_nd_computed", update_count * (count + 1)
+        params |= {"indices": indices, "picks": update_count, "axes": count}
         params["steps"] = Constant(steps.nbytes, lambda: steps)
     if rounds > HALF_ROUNDS:
-        raise Unsupported(f"{picks} updates: more than a work-item looks at")
+        raise Unsupported(f"{update_count} updates: too many for a work-item")
     kind = result.dtype
     defines: Defines = {"ELEM": ELEM[kind], "IS_BOOL": int(kind == "bool"), "WORDS": _words(result)}
     elements = elements_of(result)
     tiling = by_elements(elements, target, most=HALF_ROUNDS // rounds)
     params["elements"] = elements
     launch = launch_over("scatter_nd", kernel, tiling, params, defines)
-    needs = require_inside(indices, sizes)
-    return (Alternative("plain", (launch,), requirements=needs),)
+    requirements = require_inside(indices, sizes)
+    return (Alternative("plain", (launch,), requirements=requirements),)
 
 
-def _by_row(rows_of: NDArray[np.int64], rows: int) -> Params:
-    """Return the fields by which a row of the result finds its updates, in their order."""
-    table = np.argsort(rows_of, kind="stable").astype(np.int32)
-    firsts = np.searchsorted(rows_of[table], np.arange(rows + 1)).astype(np.int32)
+def _by_row(targets: NDArray[np.int64], rows: int) -> Params:
+    """Return the fields that map each result row to its updates, in order.
+
+    `targets`: the result row of each update.
+    """
+    table = np.argsort(targets, kind="stable").astype(np.int32)
+    firsts = np.searchsorted(targets[table], np.arange(rows + 1)).astype(np.int32)
     return {
         "firsts": Constant(firsts.nbytes, lambda: firsts),
         "table": Constant(table.nbytes, lambda: table),

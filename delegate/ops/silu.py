@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What `fuse_silu` makes of a LOGISTIC and the MUL behind it: one table."""
+"""silu, by passes/fuse_silu.py: a LOGISTIC and the MUL after it, as one lookup table."""
 
 from __future__ import annotations
 
@@ -24,27 +24,27 @@ from delegate.target import Target
 
 @lowers("silu", floats=EXACT)
 def lower_silu(node: Node, target: Target) -> tuple[Alternative, ...]:
-    """Multiply each value of 8 bits by its LOGISTIC, which is rounded before.
+    """Multiply each 8-bit value by its LOGISTIC, which is rounded first.
 
     Raises:
-        Unsupported: what LOGISTIC or MUL refuse.
+        Unsupported: a node that LOGISTIC or MUL would refuse.
     Source: tflite/kernels/activations.cc, internal/reference/mul.h
     """
     source, result = one_to_one(node, quantized.QUANT8)
     if len(node.intermediates) != 1 or node.intermediates[0] is None:
         raise Unsupported("no intermediate tensor: its scale is needed")
-    share = node.intermediates[0]
-    product = operands_of(replace(node, op="MUL", inputs=(source, share)), quantized.QUANT8)
+    sigmoid = node.intermediates[0]
+    product = operands_of(replace(node, op="MUL", inputs=(source, sigmoid)), quantized.QUANT8)
     bounds = bounds_of(result, activation_of(node))
     numbers = product_params(product)
-    shares = rounded_sigmoid(source, product.right, False, target)
+    sigmoid_of = rounded_sigmoid(source, product.right, False, target)
 
-    def answers(values: NDArray[np.int64]) -> NDArray[np.int64]:
-        others = shares(values).astype(np.int64) - numbers["right_zero"]
-        products = (values - numbers["left_zero"]) * others
+    def table(values: NDArray[np.int64]) -> NDArray[np.int64]:
+        sigmoids = sigmoid_of(values).astype(np.int64) - numbers["right_zero"]
+        products = (values - numbers["left_zero"]) * sigmoids
         scaling = numbers["output_multiplier"], numbers["output_shift"]
         scaled = fixed_point.multiply_by_quantized_multiplier(products, *scaling)
         sums = scaled + numbers["output_zero"]
         return np.clip(sums, bounds["output_min"], bounds["output_max"])
 
-    return lookup(source, result, answers, target)
+    return lookup(source, result, table, target)

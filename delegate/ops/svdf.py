@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""SVDF: filters over features, whose last results a filter over time remembers.
+"""SVDF: feature filters, then time filters over their last results.
 
-A node has the state twice: an input that a run finds, and a second output that it leaves.
+A node has the state twice: as an input, before the run, and as a second output, after it.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ from delegate.ops._numbers.fixed_point import wrap_int32
 from delegate.ops._registry import lowers
 from delegate.target import Target
 
-# Input, weights, weights of time, bias, state, output -> the kernels' family.
-_KINDS: dict[tuple[str, ...], str] = {
+# Input, feature weights, time weights, bias, state, output -> kernel family.
+_FAMILIES: dict[tuple[str, ...], str] = {
     ("int8", "int8", "int16", "int32", "int16", "int8"): "quant8",
     ("float32", "float32", "float32", "float32", "float32", "float32"): "float",
     ("float32", "int8", "int8", "float32", "float32", "float32"): "hybrid",
@@ -43,7 +43,7 @@ _KINDS: dict[tuple[str, ...], str] = {
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Svdf:
-    """A node, its shapes and constants checked."""
+    """A checked SVDF node."""
 
     family: str
     source: Tensor
@@ -57,26 +57,26 @@ class _Svdf:
 
     @property
     def depth(self) -> int:
-        """Elements of an input."""
+        """Elements of an input row."""
         return self.features.shape[1]
 
     @property
     def units(self) -> int:
-        """Elements of an output."""
+        """Elements of an output row."""
         return self.features.shape[0] // self.rank
 
     @property
     def weights(self) -> NDArray[np.generic]:
-        """The weights of the features, (filters, depth)."""
+        """The feature weights, (filters, depth)."""
         return require_constant(self.features, "weights")
 
     @property
     def time_weights(self) -> NDArray[np.generic]:
-        """The weights of time, (filters, memory)."""
+        """The time weights, (filters, memory)."""
         return require_constant(self.times, "weights of time")
 
     def launch(self, params: Params, target: Target, defines: Defines | None = None) -> Launch:
-        """Return the launch of the family's kernel, with these fields and macros besides."""
+        """Return the launch of the family's kernel, with additional fields and macros."""
         memory = self.times.shape[1]
         work = self.rank * (self.depth + memory)
         if work > MOST_ROUNDS:
@@ -104,21 +104,21 @@ class _Svdf:
 
 @lowers("SVDF", floats=SUMS)
 def lower_svdf(node: Node, target: Target) -> tuple[Alternative, ...]:
-    """Multiply the input by each filter's weights, and the last such features by those of time.
+    """Apply each feature filter to the input, and each time filter to the last features.
 
     Shapes:
-        input (n, c), weights (units * rank, c), weights of time (units * rank, m), bias (units,),
+        input (n, c), weights (units * rank, c), time weights (units * rank, m), bias (units,),
         state (n, m * units * rank) -> output (n, units), state
     Raises:
-        Unsupported: computed weights, other types, shapes that do not fit, scales beyond 32 bits.
-    Source: tflite/kernels/svdf.cc, internal/reference/svdf.h. That of int8 wants RELU, and
-    leaves it to the output's zero point.
+        Unsupported: non-constant weights, other types, mismatched shapes, scales beyond 32 bits.
+    Source: tflite/kernels/svdf.cc, internal/reference/svdf.h. int8 requires RELU, which is applied
+    only by the clamp to the output's type.
     """
-    svdf = _decoded(node)
+    svdf = _parse(node)
     if svdf.family == "quant8":
         if activation_of(node) != "RELU":
-            raise Unsupported(f"fused activation {activation_of(node)}: TFLite wants RELU")
-        return (Alternative("plain", (svdf.launch(_of_integers(svdf), target),)),)
+            raise Unsupported(f"fused activation {activation_of(node)}: TFLite requires RELU")
+        return (Alternative("plain", (svdf.launch(_integer_params(svdf), target),)),)
     clamp, defines = applied(activation_of(node))
     if svdf.family == "float":
         times: Params = {"times": as_stored(svdf.time_weights), **clamp}
@@ -127,16 +127,16 @@ def lower_svdf(node: Node, target: Target) -> tuple[Alternative, ...]:
     return _hybrid(svdf, clamp, defines, is_asymmetric, target)
 
 
-def _decoded(node: Node) -> _Svdf:
+def _parse(node: Node) -> _Svdf:
     (source, features, times), (bias, state) = inputs_of(node.inputs, 3, 2)
     if state is None or len(node.outputs) != 2:
-        raise Unsupported("the state and what it becomes are needed")
+        raise Unsupported("the state must be an input and an output")
     result, next_state = node.outputs
     types = [source, features, times, bias, state, result]
-    found = tuple("" if each is None else each.dtype for each in types)
-    family = _KINDS.get(found) or _KINDS.get((*found[:3], _bias_type(source), *found[4:]))
-    if family is None or (bias is None) != (found[3] == ""):
-        raise Unsupported(f"{', '.join(filter(None, found))}: no form that TFLite has")
+    dtypes = tuple("" if tensor is None else tensor.dtype for tensor in types)
+    family = _FAMILIES.get(dtypes) or _FAMILIES.get((*dtypes[:3], _bias_type(source), *dtypes[4:]))
+    if family is None or (bias is None) != (dtypes[3] == ""):
+        raise Unsupported(f"{', '.join(filter(None, dtypes))}: no such TFLite kernel")
     if (next_state.dtype, next_state.shape) != (state.dtype, state.shape):
         raise Unsupported("the state becomes another type or shape")
     rank = integer(node.options, "rank", 1)
@@ -149,9 +149,9 @@ def _decoded(node: Node) -> _Svdf:
     batch = source.shape[0]
     if source.shape != (batch, depth) or times.shape[0] != filters:
         raise Unsupported(f"input {shape_text(source)}, weights of time {shape_text(times)}")
-    for each, shape in ((result, (batch, units)), (state, (batch, times.shape[1] * filters))):
-        require_shape(each, shape)
-        elements_of(each)
+    for tensor, shape in ((result, (batch, units)), (state, (batch, times.shape[1] * filters))):
+        require_shape(tensor, shape)
+        elements_of(tensor)
     elements_of(source)
     biases = quantized.bias_of(bias, units, (_bias_type(source),))
     return _Svdf(family, source, features, times, biases, state, result, next_state, rank)
@@ -161,23 +161,23 @@ def _bias_type(source: Tensor) -> str:
     return "int32" if source.dtype == "int8" else "float32"
 
 
-def _of_integers(svdf: _Svdf) -> Params:
-    """Return the fields of integers.
+def _integer_params(svdf: _Svdf) -> Params:
+    """Return the fields of the integer kernel.
 
-    Source: tflite/kernels/svdf.cc Prepare: the scales' quotients are floats
+    Source: tflite/kernels/svdf.cc Prepare, which computes scale ratios in float32
     """
     in_scale, in_zero = quantized.per_tensor(svdf.source)
     out_scale, out_zero = quantized.per_tensor(svdf.result)
     scales = [
-        np.float32(_only_scale(each, what))
+        np.float32(_single_scale(each, what))
         for each, what in ((svdf.features, "weights"), (svdf.times, "weights of time"))
     ]
     state_scale = np.float32(quantized.per_tensor(svdf.state, quantized.QUANT)[0])
     with np.errstate(over="ignore"):
-        feature = np.float32(in_scale) * scales[0] / state_scale
-        output = state_scale * scales[1] / np.float32(out_scale)
-    feature_multiplier, feature_shift = quantized.multiplier_of(float(feature))
-    output_multiplier, output_shift = quantized.multiplier_of(float(output))
+        feature_ratio = np.float32(in_scale) * scales[0] / state_scale
+        output_ratio = state_scale * scales[1] / np.float32(out_scale)
+    feature_multiplier, feature_shift = quantized.multiplier_of(float(feature_ratio))
+    output_multiplier, output_shift = quantized.multiplier_of(float(output_ratio))
 
     def offsets() -> NDArray[np.int32]:
         return wrap_int32(-in_zero * svdf.weights.sum(1, dtype=np.int64))
@@ -196,18 +196,18 @@ def _of_integers(svdf: _Svdf) -> Params:
 def _hybrid(
     svdf: _Svdf, clamp: dict[str, int], defines: Defines, is_asymmetric: bool, target: Target
 ) -> tuple[Alternative, ...]:
-    """Return the launches of float inputs, which become int8, and int8 weights."""
+    """Return the launches for float inputs, quantised at run time, and int8 weights."""
     hybrid.require_known(target.rules)
     values = hybrid.weight_values(svdf.features)
-    hybrid.require_right_signs(values, target.rules)
-    hybrid.require_right_sums(values, is_asymmetric, target.rules)
-    scale = _only_scale(svdf.features, "weights")
+    hybrid.require_correct_signs(values, target.rules)
+    hybrid.require_correct_sums(values, is_asymmetric, target.rules)
+    scale = _single_scale(svdf.features, "weights")
     sizes = svdf.source.shape[0], svdf.depth, ceil_div(svdf.depth, 64) * 64  # whole vectors
     rows = hybrid.quantised(svdf.source, sizes, is_asymmetric, target)
     fields: Params = {
         **rows.fields,
         "times": as_stored(svdf.time_weights),
-        "time_scale": bits(_only_scale(svdf.times, "weights of time")),
+        "time_scale": bits(_single_scale(svdf.times, "weights of time")),
         "weight_sums": Constant(4 * len(values), lambda: values.sum(1, dtype=np.int32)),
         "weight_scale": bits(scale),
         **clamp,
@@ -215,8 +215,8 @@ def _hybrid(
     return (Alternative("plain", (*rows.launches, svdf.launch(fields, target, defines))),)
 
 
-def _only_scale(tensor: Tensor, what: str) -> float:
-    """Return the scale of a constant that has one, and no zero point."""
+def _single_scale(tensor: Tensor, what: str) -> float:
+    """Return the single scale of a constant without a zero point."""
     scale, zero_point = quantized.per_tensor(tensor, quantized.QUANT)
     if zero_point:
         raise Unsupported(f"{what} with zero point {zero_point}: it must be 0")

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""TOPK_V2: the largest elements of each row, and where they were.
+"""TOPK_V2: the largest elements of each row, and their indices.
 
-Short rows are ranked whole. Of long ones the largest are selected first, and those are ranked.
+Short rows are ranked directly. In long rows the k largest elements are selected first, then ranked.
 """
 
 from __future__ import annotations
@@ -27,21 +27,21 @@ from delegate.ops._registry import lowers
 from delegate.target import Target
 
 _TYPES = ("uint8", "int8", "int16", "int32", "float32")
-_SHORT = 256  # elements of a row whose ranks cost less than a selection
-_UNROLLED = 4  # elements a round of the selection
+_SHORT = 256  # elements of a row that is ranked faster than selected
+_UNROLLED = 4  # elements per loop round of the selection
 
 
 @lowers("TOPK_V2", floats=SELECTS)
 def lower_topk(node: Node, target: Target) -> tuple[Alternative, ...]:
-    """Return the k largest elements of each row, the largest first; of equal ones the first.
+    """Return the k largest elements of each row in descending order; ties are in input order.
 
     Shapes:
         input (..., n), k -> values (..., k), indices (..., k) of int32 or int16
     Raises:
-        Unsupported: other types; a computed k; rows or a k too long for a work-item's loops.
+        Unsupported: other types; a non-constant k; rows or a k too long for a work-item's loops.
     Source: tflite/kernels/topk_v2.cc
     """
-    (source, k_of), _ = inputs_of(node.inputs, 2)
+    (source, k_tensor), _ = inputs_of(node.inputs, 2)
     if len(node.outputs) != 2:
         raise Unsupported(f"{len(node.outputs)} outputs: values and indices are expected")
     values, indices = node.outputs
@@ -49,11 +49,11 @@ def lower_topk(node: Node, target: Target) -> tuple[Alternative, ...]:
         raise Unsupported(f"{source.dtype} -> {values.dtype}: one of {', '.join(_TYPES)}")
     if indices.dtype not in ("int32", "int16"):
         raise Unsupported(f"{indices.dtype} indices: only int32 and int16")
-    k, length = scalar_of(k_of, "k"), (source.shape or (0,))[-1]
+    k, length = scalar_of(k_tensor, "k"), (source.shape or (0,))[-1]
     if not 1 <= k <= length:
         raise Unsupported(f"k {k}: not within 1 and the {length} elements of a row")
     if indices.dtype == "int16" and length > np.iinfo(np.int16).max:
-        raise Unsupported(f"rows of {length} elements: more than int16 counts")
+        raise Unsupported(f"rows of {length} elements: more than int16 can index")
     for result in (values, indices):
         require_shape(result, (*source.shape[:-1], k))
         elements_of(result)
@@ -64,12 +64,12 @@ def lower_topk(node: Node, target: Target) -> tuple[Alternative, ...]:
         raise Unsupported(f"k {k}: more than {MOST_ROUNDS // 2}")
     fields: Params = {"input": source, "length": length, "k": k}
     launches: tuple[Launch, ...] = ()
-    own: Params = {}
+    selection: Params = {}
     if length > _SHORT:
-        first, own = _selection(fields, rows, k, length, defines)
+        first, selection = _selection(fields, rows, k, length, defines)
         launches = (first,)
     items = rows * count
-    params = fields | own | {"values_output": values, "indices_output": indices}
+    params = fields | selection | {"values_output": values, "indices_output": indices}
     params |= {"count": count, "items": items}
     tiling = by_work(items, count, target, max(1, HALF_ROUNDS // count))
     defines |= {"IS_SELECTED": int(length > _SHORT)}
@@ -92,15 +92,15 @@ def _defines(source: Tensor, indices: Tensor) -> Defines:
 def _selection(
     fields: Params, rows: int, k: int, length: int, defines: Defines
 ) -> tuple[Launch, Params]:
-    """Return the launch that finds a row's k largest elements, and where it leaves them.
+    """Return the launch that selects each row's k largest elements, and the fields of its outputs.
 
     Raises:
         Unsupported: rows that are too long.
     """
     digits = defines["DIGITS"]
     assert isinstance(digits, int)
-    share = ceil_div(length, GROUP_ITEMS)
-    if digits * (ceil_div(share, _UNROLLED) + GROUP_ITEMS) + 2 * share > MOST_ROUNDS:
+    part = ceil_div(length, GROUP_ITEMS)
+    if digits * (ceil_div(part, _UNROLLED) + GROUP_ITEMS) + 2 * part > MOST_ROUNDS:
         raise Unsupported(f"rows of {length} elements: too many for the loops of a work-item")
     keys, places = (temporary(name, (rows, k), "int32") for name in ("keys", "places"))
     launch = launch_of(

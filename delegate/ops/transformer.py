@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Nodes that passes make of a transformer's, each by one kernel.
+"""Fused nodes of transformers, one kernel each.
 
 rms_norm, layer_norm, scaled, rope, silu_mul and logistic_mul: passes/fuse_rms_norm.py,
 fuse_layer_norm.py, fuse_scale.py, fuse_rope.py, fuse_gate.py and fuse_logistic.py.
@@ -38,54 +38,53 @@ from delegate.ops._numbers import bits
 from delegate.ops._registry import lowers
 from delegate.target import Target
 
-# Within these no scale times an inverse deviation overflows, nor does an offset beside the largest
-# float.
+# Within these bounds neither a scale times an inverse deviation nor the added offset overflows.
 _LEAST_EPSILON, _MOST_COLUMN = 2.0**-120, 2.0**60
-_LEAST_FUNCTIONS = 256  # elements a tile whose function costs as much as many elements
+_LEAST_FUNCTIONS = 256  # elements per tile: the function costs as much as several elements
 
 
 @lowers("rms_norm", floats=roundings(0, is_activation=True))
 def lower_rms_norm(node: Node, target: Target) -> tuple[Alternative, ...]:
-    """Divide rows by the root of the mean of their squares and epsilon, and scale the columns.
+    """Divide rows by sqrt(mean of squares + epsilon), and scale the columns.
 
     Shapes:
         input (..., c), scale of c -> output (..., c)
     Raises:
-        Unsupported: other types, shapes that do not fit, a computed scale.
+        Unsupported: types other than float32, mismatched shapes, a non-constant scale.
     """
     return _norm(node, ("scale",), target)
 
 
 @lowers("layer_norm", floats=roundings(0, is_activation=True))
 def lower_layer_norm(node: Node, target: Target) -> tuple[Alternative, ...]:
-    """Give rows a mean of 0 and a variance of 1, but for epsilon; scale and move the columns.
+    """Normalise rows to mean 0 and variance 1, up to epsilon; scale and shift the columns.
 
     Shapes:
         input (..., c), scale and offset of c -> output (..., c)
     Raises:
-        Unsupported: other types, shapes that do not fit, a computed scale or offset, constants
-            that overflow by themselves.
+        Unsupported: types other than float32, mismatched shapes, a non-constant scale or offset,
+            constants that overflow by themselves.
     """
     return _norm(node, ("scale", "offset"), target)
 
 
 def _require_no_overflow(epsilon: float, columns: Sequence[Tensor]) -> None:
-    """Check that by constants alone no row overflows: kernels bound what rows bring.
+    """Check that constants alone cause no overflow: kernels handle the rows' magnitudes.
 
     Raises:
-        Unsupported: an inverse deviation times a scale, or an offset less a product, may overflow.
+        Unsupported: an inverse deviation times a scale, or the added offset, may overflow.
     """
     largest = [float(np.abs(require_constant(each, "columns")).max(initial=0)) for each in columns]
     if not (epsilon >= _LEAST_EPSILON and all(each < _MOST_COLUMN for each in largest)):
-        words = " and ".join(f"{each:g}" for each in largest)
-        raise Unsupported(f"epsilon {epsilon:g}, columns to {words}: may overflow")
+        magnitudes = " and ".join(f"{each:g}" for each in largest)
+        raise Unsupported(f"epsilon {epsilon:g}, columns to {magnitudes}: may overflow")
 
 
 def _norm(node: Node, columns: Sequence[str], target: Target) -> tuple[Alternative, ...]:
-    """Return the launches of a norm of rows; `columns`: the fields of the inputs behind the rows.
+    """Return the alternatives of a row norm; `columns`: the fields of the inputs after the rows.
 
     Raises:
-        Unsupported: other types, shapes that do not fit, columns that are computed.
+        Unsupported: types other than float32, mismatched shapes, columns that are not constant.
     """
     (source, *constants), _ = inputs_of(node.inputs, 1 + len(columns))
     op, result = node.op, output_of(node.outputs)
@@ -97,8 +96,8 @@ def _norm(node: Node, columns: Sequence[str], target: Target) -> tuple[Alternati
     epsilon = float(node.options["epsilon"])
     _require_no_overflow(epsilon, constants)
     params |= {"depth": depth, "epsilon": bits(epsilon)}
-    own = params | {"elements": count}
-    fallback = Alternative("plain", (launch_over(op, f"{op}_float", one_each(count), own),))
+    plain = params | {"elements": count}
+    fallback = Alternative("plain", (launch_over(op, f"{op}_float", one_each(count), plain),))
     lanes = lanes_of(depth, target)
     if not lanes:
         return (fallback,)
@@ -111,10 +110,10 @@ def _norm(node: Node, columns: Sequence[str], target: Target) -> tuple[Alternati
 
 
 def _columns(source: Tensor, names: Sequence[str], constants: Sequence[Tensor]) -> Params:
-    """Return fields of these names, each a constant row for rows of the source.
+    """Return the fields of per-column constants.
 
     Raises:
-        Unsupported: they are computed, or of another size.
+        Unsupported: they are not constant, or of another size.
     """
     depth = source.shape[-1] if source.shape else 0
     params: Params = {}
@@ -128,17 +127,17 @@ def _columns(source: Tensor, names: Sequence[str], constants: Sequence[Tensor]) 
 
 @lowers("scaled", floats=EXACT)
 def lower_scaled(node: Node, target: Target) -> tuple[Alternative, ...]:
-    """Scale and move columns; a second tensor of the same shape is added before.
+    """Scale and shift the columns, after adding an optional residual.
 
     Shapes:
         input (..., c), scale and offset of c, residual (..., c) -> output (..., c)
     Raises:
-        Unsupported: other types, shapes that do not fit, a computed scale or offset.
+        Unsupported: types other than float32, mismatched shapes, a non-constant scale or offset.
     """
     (source, *constants), (residual,) = inputs_of(node.inputs, 3, 1)
-    result, own = output_of(node.outputs), [] if residual is None else [residual]
-    require_floats(source, *constants, *own, result)
-    for tensor in (result, *own):
+    result, residuals = output_of(node.outputs), [] if residual is None else [residual]
+    require_floats(source, *constants, *residuals, result)
+    for tensor in (result, *residuals):
         require_shape(tensor, source.shape)
     params: Params = {"input": source, "output": result}
     params |= _columns(source, ("scale", "offset"), constants)
@@ -164,13 +163,13 @@ def lower_scaled(node: Node, target: Target) -> tuple[Alternative, ...]:
 
 @lowers("rope", floats=EXACT)
 def lower_rope(node: Node, target: Target) -> tuple[Alternative, ...]:
-    """Turn pairs of the two halves of rows by angles, which repeat over the first dimensions.
+    """Apply rotary embedding to the halves of rows; angles repeat over the outer dimensions.
 
     Shapes:
         input (..., n, d), cosines and sines (n, d / 2), or with sizes of 1 before
         -> output (..., n, d)
     Raises:
-        Unsupported: other types, shapes that do not fit.
+        Unsupported: types other than float32, mismatched shapes.
     """
     (source, cosines, sines), _ = inputs_of(node.inputs, 3)
     result = output_of(node.outputs)
@@ -196,8 +195,8 @@ def lower_rope(node: Node, target: Target) -> tuple[Alternative, ...]:
     def alternative(name: str, lanes: int) -> Alternative:
         count = pairs // lanes
         tiling = one_each(count) if lanes == 1 else by_share(count, target)
-        own = params | {"elements": count}
-        launch = launch_over("rope", "rope_float", tiling, own, {"LANES": lanes})
+        fields = params | {"elements": count}
+        launch = launch_over("rope", "rope_float", tiling, fields, {"LANES": lanes})
         return Alternative(name, (launch,))
 
     fallback, lanes = alternative("plain", 1), lanes_of(half, target)
@@ -208,12 +207,12 @@ def lower_rope(node: Node, target: Target) -> tuple[Alternative, ...]:
 
 @lowers("silu_mul", "logistic_mul", floats=EXACT)
 def lower_gate(node: Node, target: Target) -> tuple[Alternative, ...]:
-    """Multiply the input by the gate's logistic function, and silu_mul by the gate, too.
+    """Multiply the input by logistic(gate), or for silu_mul by gate * logistic(gate).
 
     Shapes:
-        gate, input and output are equal
+        gate, input and output have the same shape
     Raises:
-        Unsupported: other types, shapes that differ.
+        Unsupported: types other than float32, shapes that differ.
     """
     (gate, source), _ = inputs_of(node.inputs, 2)
     result = output_of(node.outputs)

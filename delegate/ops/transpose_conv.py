@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""TRANSPOSE_CONV: as a CONV_2D for integers, over vectors of channels for 8 bits and floats, plain.
+"""TRANSPOSE_CONV, and MediaPipe's Convolution2DTransposeBias, the same in floats with a bias.
 
-Hybrid ones are of `_convolution/hybrid_transposed.py`.
-
-And Convolution2DTransposeBias, which is the same of floats, by MediaPipe.
+Integers: as a CONV_2D; 8 bits and floats: vectors of channels; all: plain. Hybrid nodes are in
+`_convolution/hybrid_transposed.py`.
 """
 
 from __future__ import annotations
@@ -40,48 +39,48 @@ from delegate.ops._numbers import ceil_div
 from delegate.ops._registry import lowers
 from delegate.target import Rules, Target
 
-TILE_W = 4  # output pixels a work-item, a stride apart
-_MANY = 96  # registers that keep them of bytes; fewer keep half of them
-_TILED_WIDTHS = (8, 4, 2, 1)  # the same where they need not lie in one row
+TILE_W = 4  # output pixels per work-item, a stride apart
+_MANY = 96  # registers for so many 8-bit pixels; with fewer, half the pixels
+_TILED_WIDTHS = (8, 4, 2, 1)  # output pixels of the tiled kernel, not necessarily in one row
 
 
 @lowers("TRANSPOSE_CONV", floats=PRODUCTS)
 def lower_transpose_conv(node: Node, target: Target) -> tuple[Alternative, ...]:
-    """Spread an NHWC tensor by constant OHWI weights to a constant size.
+    """Compute the transposed convolution of an NHWC tensor with constant OHWI weights.
 
     Shapes:
         output shape (4,), weights (o, kh, kw, i), input (n, h, w, i), bias (o,)
         -> output (n, oh, ow, o)
     Raises:
-        Unsupported: a computed shape or weights, shapes that do not fit, other types.
+        Unsupported: a non-constant shape or weights, mismatched shapes, other types.
     Source: tflite/kernels/transpose_conv.cc, internal/reference/transpose_conv.h,
     integer_ops/transpose_conv.h
     """
     if hybrid.is_hybrid(replace(node, inputs=node.inputs[2:0:-1])):
         return hybrid_transposed.transpose_conv(_hybrid(node, target.rules), target)
-    conv = _decoded(node, target.rules)
+    conv = _parse(node, target.rules)
     kernel = f"transpose_conv_{conv.family}"
-    last = fallback(conv, "transpose_conv", kernel, conv.weights, defines=_defines(conv))
+    plain = fallback(conv, "transpose_conv", kernel, conv.weights, defines=_defines(conv))
     if isinstance(conv, FloatConvolution) and target.group_items == 1:
-        return (*_tiled(conv, target), last)
-    first = () if isinstance(conv, FloatConvolution) else by_phases(conv, target)
+        return (*_tiled(conv, target), plain)
+    phased = () if isinstance(conv, FloatConvolution) else by_phases(conv, target)
     lanes = lanes_of(conv.out_c, target)
     if lanes == 0 or isinstance(conv, Quant16Convolution):
-        return (*first, last)
-    is_kept = isinstance(conv, FloatConvolution) or target.keeps(_MANY)
-    most = TILE_W if is_kept else TILE_W // 2
+        return (*phased, plain)
+    fits_registers = isinstance(conv, FloatConvolution) or target.keeps(_MANY)
+    most = TILE_W if fits_registers else TILE_W // 2
     tile_w = most if conv.area.out_w // conv.area.stride_w >= TILE_W else 1
-    return *first, _vector(conv, lanes, tile_w, target), last
+    return *phased, _vector(conv, lanes, tile_w, target), plain
 
 
 @lowers(TRANSPOSE_CONV_BIAS, floats=SUMS, is_custom=True)
 def lower_transpose_conv_bias(node: Node, target: Target) -> tuple[Alternative, ...]:
-    """Spread a picture to the size that strides and padding make of it; MediaPipe's own op.
+    """Compute MediaPipe's transposed convolution, whose output size follows from the input's.
 
     Shapes:
         input (n, h, w, i), weights (o, kh, kw, i), bias (o,) -> output (n, oh, ow, o)
     Raises:
-        Unsupported: other types than float32, computed weights, options that are none.
+        Unsupported: types other than float32, non-constant weights, invalid options.
     Source: mediapipe/util/tflite/operations/transpose_conv_bias.cc
     """
     for tensor in (*node.inputs, *node.outputs):
@@ -96,8 +95,8 @@ def lower_transpose_conv_bias(node: Node, target: Target) -> tuple[Alternative, 
     return lower_transpose_conv(builtin, target)
 
 
-def _decoded(node: Node, rules: Rules) -> AnyConvolution:
-    """Return a node as its kernels see it."""
+def _parse(node: Node, rules: Rules) -> AnyConvolution:
+    """Return a node as a convolution record."""
     (_, weights, source), (bias,) = inputs_of(node.inputs, 3, 1)
     require_types(source, weights, output_of(node.outputs))
     weights = quantized.without_zero_points(weights)
@@ -106,11 +105,11 @@ def _decoded(node: Node, rules: Rules) -> AnyConvolution:
 
 
 def _hybrid(node: Node, rules: Rules) -> hybrid.Product:
-    """Return a node of float pictures, each of which becomes int8, with int8 weights.
+    """Return a node of float images, each quantised to int8, with int8 weights.
 
     Raises:
-        Unsupported: weights of other types, scales that do not fit, a processor whose roundings
-            were not compared.
+        Unsupported: weights of other types, mismatched scales, a processor whose rounding is
+            unknown.
     """
     (_, weights, _), (bias,) = inputs_of(node.inputs, 3, 1)
     output_of(node.outputs)
@@ -118,35 +117,35 @@ def _hybrid(node: Node, rules: Rules) -> hybrid.Product:
     if weights.dtype != "int8":
         raise Unsupported(f"{weights.dtype} weights with float32 activations: only int8")
     geometry = _geometry(node, hybrid.weight_values(weights))
-    values = quantized.bias_of(bias, geometry.out_c, ("float32",))
+    biases = quantized.bias_of(bias, geometry.out_c, ("float32",))
     return hybrid.Product(
         **geometry.fields(),
         is_asymmetric=True,
         rounds_once=rules.processor == "aarch64",
         scales=hybrid.weight_scales(weights, 0),
-        bias=values if bias is not None else np.full_like(values, -0.0),  # which adds nothing
+        bias=biases if bias is not None else np.full_like(biases, -0.0),  # -0.0 changes no sum
         clamp=float_bounds(activation_of(node)),
     )
 
 
 def _geometry(node: Node, values: NDArray[np.generic]) -> Convolution:
-    """Return a node's tensors, window and weights; the window goes from the output to the input.
+    """Return a node's tensors, window and weights; the window slides over the output.
 
     Raises:
-        Unsupported: shapes that do not fit.
+        Unsupported: mismatched shapes.
     """
     (shape, weights, source), _ = inputs_of(node.inputs, 3, 1)
     result = output_of(node.outputs)
     if shape.dtype != "int32" or shape.shape != (4,):
         raise Unsupported(f"output shape {shape.dtype} of {shape.shape}: int32 of (4,) is needed")
-    wanted = tuple(np.asarray(require_constant(shape, "output shapes")).tolist())
+    expected = tuple(np.asarray(require_constant(shape, "output shapes")).tolist())
     if len(weights.shape) != 4 or 0 in weights.shape:
         raise Unsupported(f"weights {shape_text(weights)}: rank 4 (OHWI) is needed")
     out_c, kernel_h, kernel_w, in_c = weights.shape
-    if result.shape != wanted or len(source.shape) != 4:
+    if result.shape != expected or len(source.shape) != 4:
         raise Unsupported(
             f"shapes {shape_text(source)} -> {shape_text(result)}: "
-            f"{'x'.join(map(str, wanted))} of an NHWC tensor is computed"
+            f"{'x'.join(map(str, expected))} of an NHWC tensor is computed"
         )
     if source.shape[3] != in_c or result.shape[3] != out_c:
         raise Unsupported(
@@ -168,7 +167,7 @@ def _geometry(node: Node, values: NDArray[np.generic]) -> Convolution:
 def _vector(
     conv: Quant8Convolution | FloatConvolution, lanes: int, tile_w: int, target: Target
 ) -> Alternative:
-    """Return the launch of LANES channels x TILE_W pixels a work-item."""
+    """Return the launch with LANES channels x TILE_W pixels per work-item."""
     area = conv.area
     phases = min(area.stride_w, area.out_w)
     row_blocks = ceil_div(ceil_div(area.out_w, area.stride_w), tile_w)
@@ -176,30 +175,30 @@ def _vector(
     blocks = ceil_div(conv.out_c, lanes)
     tiling = by_share(blocks * pixel_blocks, target, most=pixel_blocks)
     tiles, fields = in_blocks(blocks, pixel_blocks, tiling)
-    own: Params = {"phases": phases, "row_blocks": row_blocks, **fields}
+    block_fields: Params = {"phases": phases, "row_blocks": row_blocks, **fields}
     launch = launch_of(
         "transpose_conv",
         f"transpose_conv_vector_{conv.family}",
         tiles,
         target.group_items,
-        conv.params() | _weights_of_vectors(conv, lanes) | own,
+        conv.params() | _vector_weights(conv, lanes) | block_fields,
         _defines(conv) | {"LANES": lanes, "TILE_W": tile_w},
     )
     return Alternative(f"vector {lanes}x{tile_w}", (launch,))
 
 
 def _tiled(conv: FloatConvolution, target: Target) -> tuple[Alternative, ...]:
-    """Return the launch of blocks of pixels x channels; none where the pixels do not fill one."""
+    """Return the launch over blocks of pixels x channels."""
     area = conv.area
     phases = min(area.stride_h, area.out_h), min(area.stride_w, area.out_w)
-    # The first of the grids of pixels has most of them, the last one least.
+    # The first phase has the most pixels, the last one the fewest.
     most = conv.batch * ceil_div(area.out_h, area.stride_h) * ceil_div(area.out_w, area.stride_w)
     least = conv.batch * (
         ceil_div(area.out_h - phases[0] + 1, area.stride_h)
         * ceil_div(area.out_w - phases[1] + 1, area.stride_w)
     )
     tile_w = next(size for size in _TILED_WIDTHS if size <= least)
-    # Fewer channels than a vector has are filled up; AVX-512 has registers for two vectors.
+    # Channels are padded to a vector; AVX-512 has registers for two vectors.
     lanes = min(lanes_of(max(conv.out_c, 4), target) or 4, 16)
     vectors = 2 if lanes == 16 and conv.out_c >= 32 else 1
     phase_blocks = ceil_div(most, tile_w)
@@ -208,7 +207,7 @@ def _tiled(conv: FloatConvolution, target: Target) -> tuple[Alternative, ...]:
     tiling = by_share(blocks * pixel_blocks, target, most=pixel_blocks)
     tiles, fields = in_blocks(blocks, pixel_blocks, tiling)
     weights, size = conv.weights, blocks * vectors * lanes * conv.taps * conv.in_c
-    # Weights of at least `lanes` channels, those that do not exist 0.
+    # Channels are padded with zero weights to at least `lanes`.
     missing = ((0, max(0, lanes - conv.out_c)), (0, 0), (0, 0))
     launch = launch_of(
         "transpose_conv_tiled",
@@ -234,7 +233,7 @@ def _tiled(conv: FloatConvolution, target: Target) -> tuple[Alternative, ...]:
     return (Alternative(f"tiled {tile_w}x{lanes * vectors}", (launch,)),)
 
 
-def _weights_of_vectors(conv: Quant8Convolution | FloatConvolution, lanes: int) -> Params:
+def _vector_weights(conv: Quant8Convolution | FloatConvolution, lanes: int) -> Params:
     if isinstance(conv, FloatConvolution):
         weights = conv.weights
         size = ceil_div(conv.out_c, lanes) * lanes * conv.taps * conv.in_c

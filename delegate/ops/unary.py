@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """ABS, NEG, SIGN, SQUARE, SQRT, RSQRT, EXP, LOG, SIN, COS, FLOOR, CEIL, ROUND, PRELU.
 
-Quantised ones are tables. Roots of what is below 0 fail when they run, as in TFLite. PRELU's alpha
-is broadcast to the input: by elements, and by rows.
+Quantised types use lookup tables. Roots of negative values fail at run time, as in TFLite. PRELU
+broadcasts alpha to the input: element by element, or row by row.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from delegate.ops._checks import quantized
 from delegate.ops._checks.node import elements_of, one_to_one, require_same_shape, tensors_of
 from delegate.ops._launches.broadcast import broadcast, padded
 from delegate.ops._launches.lookup import (
-    Answers,
     Floats,
+    TableFunction,
     interpolated_floats,
     lookup,
     rounded_floats,
@@ -41,8 +41,8 @@ from delegate.ops._numbers.c_library import float_function
 from delegate.ops._registry import lowers
 from delegate.target import Rules, Target
 
-# Op -> expression of unary.cl, and the types it has.
-_HOW = {
+# Op -> expression of unary.cl, and supported types.
+_EXPRESSIONS = {
     "ABS": ("ABSOLUTE", ("float32", "int32", "int8", "int16")),
     "NEG": ("NEGATIVE", ("float32", "int32", "int64", "int8", "int16")),
     "SIGN": ("SIGN_OF", ("float32", "int32")),
@@ -57,17 +57,17 @@ _HOW = {
     "EXP": ("EXPONENTIAL", ("float32", "int8", "int16")),
     "LOG": ("LOGARITHM", ("float32", "int8", "int16")),
 }
-# 2 / pi in binary after 32 zeros, which angles.clh multiplies by.
+# 2 / pi in binary, after 32 zeros: multiplier of angles.clh.
 _DIGITS = np.array(
     [0, 0xA2F9836E, 0x4E441529, 0xFC2757D1, 0xF534DDC0, 0xDB629599, 0x3C439041, 0xFE5163AB],
     np.uint32,
 )
-_COMPUTED = ("float32", "int32", "int64")  # quantised types are tables
-_NEWER = (("RSQRT", "int16"), ("LOG", "int16"))  # which tflite-runtime refuses
-_LEAST_RATIO, _MOST_RATIO = 2.0**-10, 2.0**20  # of scales, that 20 fractional bits shift by
-_MOST_STEPS = 1e9  # of an output's scale: beyond every range, and within an int32
-_DIMENSIONS = 4  # that alpha steps through differently
-_LEAST_ROW = 8  # shorter ones cost more than they save
+_COMPUTED = ("float32", "int32", "int64")  # quantised types use tables
+_NEWER = (("RSQRT", "int16"), ("LOG", "int16"))  # not in tflite-runtime
+_LEAST_RATIO, _MOST_RATIO = 2.0**-10, 2.0**20  # of scales: shifts with 20 fraction bits hold these
+_MOST_STEPS = 1e9  # results in quantisation steps: beyond every range, but within an int32
+_DIMENSIONS = 4  # of the broadcast of alpha, after merging
+_LEAST_ROW = 8  # shorter rows cost more than they save
 _ALPHAS = {"float32": "float32", "uint8": "uint8", "int8": "int8", "int16": "int8"}
 _FAMILY = {"float32": "float", "int16": "quant16"}  # else quant8
 
@@ -81,14 +81,14 @@ _FAMILY = {"float32": "float", "int16": "quant16"}  # else quant8
 @lowers("EXP", floats=roundings(8))
 @lowers("LOG", floats=roundings(8, limit=104.0))
 def lower_unary(node: Node, target: Target) -> tuple[Alternative, ...]:
-    """Compute a function of each element.
+    """Apply an elementwise function.
 
     Raises:
-        Unsupported: types that the op has no kernel for here or in this TFLite, another shape.
+        Unsupported: types without a kernel here or in this TFLite, another shape.
     Source: tflite/kernels/elementwise.cc, neg.cc, sign.cc, exp.cc, floor.cc, ceil.cc, round.cc
     """
     name, rules = node.op, target.rules
-    expression, types = _HOW[name]
+    expression, types = _EXPRESSIONS[name]
     source, result = one_to_one(node, types)
     if source.dtype not in _COMPUTED:
         fails = (name in ("NEG", "LOG") and not rules.saturating_cast) or (
@@ -96,9 +96,9 @@ def lower_unary(node: Node, target: Target) -> tuple[Alternative, ...]:
         )
         if fails:
             raise Unsupported(f"{source.dtype}: {name} fails in this TFLite")
-        found = lookup(source, result, answers_of(name, source, result, rules), target)
-        needs = _required(name, source)
-        return tuple(replace(each, requirements=needs) for each in found)
+        alternatives = lookup(source, result, table_of(name, source, result, rules), target)
+        requirements = _requirements(name, source)
+        return tuple(replace(each, requirements=requirements) for each in alternatives)
     kernel = f"unary_{source.dtype.replace('float32', 'float')}"
     fields: Params = {"input": source, "output": result}
     if name in ("SIN", "COS"):
@@ -107,39 +107,39 @@ def lower_unary(node: Node, target: Target) -> tuple[Alternative, ...]:
     return (Alternative("plain", (launch,)),)
 
 
-def answers_of(name: str, source: Tensor, result: Tensor, rules: Rules) -> Answers:
-    """Return the table of a quantised op."""
+def table_of(name: str, source: Tensor, result: Tensor, rules: Rules) -> TableFunction:
+    """Return the function that fills a quantised op's table."""
     if name == "SQRT" or (name == "RSQRT" and source.dtype == "int8"):
-        return _roots(name, source, result)
+        return _root_table(name, source, result)
     if name == "NEG":  # scales are not looked at, and the least value stays
         return lambda values: (-values).astype(source.dtype)
     if name == "ABS":
-        return _sizes(source, result)
+        return _abs_table(source, result)
     if name == "RSQRT":
-        return interpolated_floats(source, result, _positive(_reciprocal_root, result))
+        return interpolated_floats(source, result, _extended(_reciprocal_root, result))
     function = float_function(rules.float_function, "expf" if name == "EXP" else "logf")
     if source.dtype == "int16":
-        function = _positive(function, result) if name == "LOG" else function
+        function = _extended(function, result) if name == "LOG" else function
         return interpolated_floats(source, result, function)
-    of = _logarithm(function) if name == "LOG" else function
-    return rounded_floats(source, result, of, rules.saturating_cast)
+    float_of = _logarithm(function) if name == "LOG" else function
+    return rounded_floats(source, result, float_of, rules.saturating_cast)
 
 
 def _logarithm(function: Callable[[Floats], Floats]) -> Callable[[Floats], Floats]:
-    """Return the logarithm, the least number of what has none."""
-    none = np.float32(-np.inf)
-    return lambda values: np.where(values > 0, function(values), none)
+    """Return a logarithm that is -inf for values of 0 and below."""
+    lowest = np.float32(-np.inf)
+    return lambda values: np.where(values > 0, function(values), lowest)
 
 
-def _required(name: str, source: Tensor) -> tuple[Requirement, ...]:
+def _requirements(name: str, source: Tensor) -> tuple[Requirement, ...]:
     zero = quantized.per_tensor(source, quantized.QUANT)[1] if name in ("SQRT", "RSQRT") else None
     if zero is None or zero == np.iinfo(source.dtype).min:
         return ()
     return (Requirement(source, "an input", f"below {zero}, which stands for 0", least=zero),)
 
 
-def _roots(name: str, source: Tensor, result: Tensor) -> Answers:
-    """Return SQRT's, of floats and truncated, or RSQRT's, of fixed point.
+def _root_table(name: str, source: Tensor, result: Tensor) -> TableFunction:
+    """Return the table of SQRT, in truncated floats, or of RSQRT, in fixed point.
 
     Source: tflite/kernels/elementwise.cc SqrtEvalQuantized, RsqrtEvalQuantized
     """
@@ -147,20 +147,20 @@ def _roots(name: str, source: Tensor, result: Tensor) -> Answers:
     out_scale, out_zero = quantized.per_tensor(result, quantized.QUANT)
     widest = (1 << 8 if source.dtype == "int8" else 1 << 15) - 1
 
-    def sizes(values: NDArray[np.int64]) -> NDArray[np.int64]:
-        return np.maximum(values - in_zero, 0)  # a run with a value below 0 fails
+    def magnitudes(values: NDArray[np.int64]) -> NDArray[np.int64]:
+        return np.maximum(values - in_zero, 0)  # a run with a negative value fails
 
     with np.errstate(over="ignore", under="ignore", divide="ignore"):
         if name == "SQRT":
             largest = np.sqrt(np.float32(widest) * np.float32(in_scale))
-            most = float(largest / np.float32(out_scale))
-            if not most < _MOST_STEPS:
+            highest = float(largest / np.float32(out_scale))
+            if not highest < _MOST_STEPS:
                 raise Unsupported(
-                    f"output scale {out_scale}: the root of {widest} is {most:g} of it"
+                    f"output scale {out_scale}: the root of {widest} is {highest:g} of it"
                 )
             return lambda values: fixed_point.clamped(
                 (
-                    np.sqrt(np.float32(in_scale) * sizes(values).astype(np.float32))
+                    np.sqrt(np.float32(in_scale) * magnitudes(values).astype(np.float32))
                     / np.float32(out_scale)
                 ).astype(np.int64)
                 + out_zero,
@@ -171,15 +171,15 @@ def _roots(name: str, source: Tensor, result: Tensor) -> Answers:
         raise Unsupported(f"a scale ratio of {ratio:g}: not within 2^-10 and 2^20")
     multiplier, shift = fixed_point.quantize_multiplier(float(ratio))
 
-    def answers(values: NDArray[np.int64]) -> NDArray[Any]:
-        roots = fixed_point.inverse_root(sizes(values)[values > in_zero])
-        scaled = np.full(values.shape, 127)  # of 0
+    def table(values: NDArray[np.int64]) -> NDArray[Any]:
+        roots = fixed_point.inverse_root(magnitudes(values)[values > in_zero])
+        scaled = np.full(values.shape, 127)  # the result for 0
         scaled[values > in_zero] = out_zero + fixed_point.multiply_by_quantized_multiplier(
             roots, multiplier, shift - 20
         )
         return fixed_point.clamped(scaled, result.dtype)
 
-    return answers
+    return table
 
 
 def _reciprocal_root(values: Floats) -> Floats:
@@ -188,9 +188,8 @@ def _reciprocal_root(values: Floats) -> Floats:
     return roots
 
 
-def _positive(function: Callable[[Floats], Floats], result: Tensor) -> Callable[[Floats], Floats]:
-    """Return a function that is the end of the output's range where it is not defined, at 0 and
-    below: its most for RSQRT, which falls, and its least for LOG.
+def _extended(function: Callable[[Floats], Floats], result: Tensor) -> Callable[[Floats], Floats]:
+    """Extend RSQRT by the output's highest value, and LOG by its lowest, to values <= 0.
 
     Source: tflite/kernels/elementwise.cc GenericPrepare, LogLUTPrepare
     """
@@ -198,19 +197,19 @@ def _positive(function: Callable[[Floats], Floats], result: Tensor) -> Callable[
     steps = limits.max if function is _reciprocal_root else limits.min
     scale = np.float32(quantized.per_tensor(result, quantized.QUANT)[0])
     with np.errstate(over="ignore"):
-        end = np.float32(steps) * scale
+        limit = np.float32(steps) * scale
 
-    def values_of(values: Floats) -> Floats:
-        defined = values > 0
-        return np.where(defined, function(np.where(defined, values, np.float32(1))), end)
+    def extended(values: Floats) -> Floats:
+        is_defined = values > 0
+        return np.where(is_defined, function(np.where(is_defined, values, np.float32(1))), limit)
 
-    return values_of
+    return extended
 
 
-def _sizes(source: Tensor, result: Tensor) -> Answers:
-    """Return ABS's: rescaled where the scales differ.
+def _abs_table(source: Tensor, result: Tensor) -> TableFunction:
+    """Return the table of ABS, rescaled if the scales differ.
 
-    Source: tflite/kernels/elementwise.cc AbsPrepare, whose ratio is of floats; AbsEvalQuantized
+    Source: tflite/kernels/elementwise.cc AbsPrepare, whose ratio is float32; AbsEvalQuantized
     """
     in_scale, in_zero = quantized.per_tensor(source, quantized.QUANT)
     out_scale, out_zero = quantized.per_tensor(result, quantized.QUANT)
@@ -220,24 +219,24 @@ def _sizes(source: Tensor, result: Tensor) -> Answers:
     if shift > 30 or np.isinf(ratio):
         raise Unsupported(f"a scale ratio of {ratio:g}: more than 2^30")
 
-    def answers(values: NDArray[np.int64]) -> NDArray[Any]:
-        sizes = np.abs(values - in_zero)
+    def table(values: NDArray[np.int64]) -> NDArray[Any]:
+        magnitudes = np.abs(values - in_zero)
         if in_scale != out_scale:
-            sizes = fixed_point.multiply_by_quantized_multiplier(sizes, multiplier, shift)
-        return fixed_point.clamped(sizes + out_zero, result.dtype)
+            magnitudes = fixed_point.multiply_by_quantized_multiplier(magnitudes, multiplier, shift)
+        return fixed_point.clamped(magnitudes + out_zero, result.dtype)
 
-    return answers
+    return table
 
 
 @lowers("PRELU", floats=roundings(1))
 def lower_prelu(node: Node, target: Target) -> tuple[Alternative, ...]:
-    """Multiply values below zero by alpha, which is broadcast to the input's shape.
+    """Multiply negative values by alpha, which is broadcast to the input's shape.
 
-    By rows where a group is one work-item, and plain.
+    Alternatives: by rows if a work-group is one work-item, and plain.
 
     Raises:
-        Unsupported: other types, an alpha of another type than the input's, or than int8 for
-            int16 (TFLite takes such an alpha's bytes for int8), one that cannot be broadcast.
+        Unsupported: other types, an alpha that differs in type from the input, or is not int8 for
+            int16 (TFLite reads its bytes as int8), one that cannot be broadcast.
     Source: tflite/kernels/activations.cc PreluPrepare, internal/reference/prelu.h
     """
     source, alpha, result = tensors_of(node, 2)
@@ -271,7 +270,7 @@ def lower_prelu(node: Node, target: Target) -> tuple[Alternative, ...]:
         return Alternative(name, (launch,))
 
     fallback = alternative("plain", "prelu", elements, LEAST_ELEMENTS)
-    depth = sizes[-1] if sizes else 1  # elements of a row, along which alpha has one step
+    depth = sizes[-1] if sizes else 1  # row length: alpha has a constant stride along a row
     if target.group_items > 1 or not _LEAST_ROW <= depth <= HALF_ROUNDS:
         return (fallback,)
     least = ceil_div(LEAST_ELEMENTS, depth)
@@ -279,15 +278,15 @@ def lower_prelu(node: Node, target: Target) -> tuple[Alternative, ...]:
 
 
 def _prelu_params(source: Tensor, alpha: Tensor, result: Tensor) -> dict[str, int]:
-    """Return zero points, and multipliers and shifts from zero on and below."""
+    """Return zero points, and the multipliers and shifts for positive and negative values."""
     in_scale, in_zero = quantized.per_tensor(source, quantized.QUANT)
     alpha_scale, alpha_zero = quantized.per_tensor(alpha)
     out_scale, out_zero = quantized.per_tensor(result, quantized.QUANT)
-    # Products and quotients are floats there.
+    # TFLite computes products and quotients in float32.
     with np.errstate(over="ignore", under="ignore"):
         ratio = np.float32(in_scale) / np.float32(out_scale)
-        leaking = np.float32(in_scale) * np.float32(alpha_scale) / np.float32(out_scale)
-    above, below = (quantized.multiplier_of(float(each)) for each in (ratio, leaking))
+        negative_ratio = np.float32(in_scale) * np.float32(alpha_scale) / np.float32(out_scale)
+    above, below = (quantized.multiplier_of(float(each)) for each in (ratio, negative_ratio))
     return {
         "input_zero": in_zero,
         "alpha_zero": alpha_zero,

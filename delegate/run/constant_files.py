@@ -18,7 +18,7 @@ from delegate.plan.contents import ContentSource, save
 from delegate.plan.layout import SLACK_BYTES, Bytes
 from delegate.plan.record import BufferPlan, SegmentPlan
 from delegate.run.mapping import mapped
-from delegate.run.upload import NOT_KEPT, BufferRange, sum_of, upload
+from delegate.run.upload import MEMORY_MISMATCH, BufferRange, sum_of, upload
 from delegate.run.weights import ConstantBuffer, Lease, Weights
 
 _SEGMENT_BYTES = 1 << 23  # of a file: segments are checked in parallel
@@ -156,7 +156,7 @@ def _read_in_place(
         sums = _in_parallel(segments, put)
     with mapped(queue, buffer.cl_buffer, flags.READ, buffer.end, size) as kept:
         if _in_parallel(segments, lambda each: sum_of(slice_of(kept, each))) != sums:
-            raise DeviceError(NOT_KEPT)
+            raise DeviceError(MEMORY_MISMATCH)
 
 
 def _in_parallel(

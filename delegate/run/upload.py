@@ -19,7 +19,7 @@ from delegate.plan.layout import SLACK_BYTES, Bytes, aligned_bytes, as_bytes
 from delegate.run.mapping import mapped
 
 _PIECE_BYTES = 1 << 20  # size of the host staging buffer
-NOT_KEPT = "the device's memory does not hold what was written to it"
+MEMORY_MISMATCH = "the device's memory does not hold what was written to it"
 _AHEAD = 8  # packed constants held in host memory at once
 _Made = TypeVar("_Made")
 
@@ -94,7 +94,7 @@ def write(
     # Kernels compute addresses from constants and params: wrong ones could end the process.
     cl.enqueue_copy(queue, kept, buffer, src_offset=offset)
     if not np.array_equal(kept, values):
-        raise DeviceError(NOT_KEPT)
+        raise DeviceError(MEMORY_MISMATCH)
 
 
 def pack_in_place(queue: cl.CommandQueue, part: BufferRange) -> None:
@@ -114,7 +114,7 @@ def pack_in_place(queue: cl.CommandQueue, part: BufferRange) -> None:
     with mapped(queue, part.buffer, cl.map_flags.READ, *place) as memory:
         kept = (sum_of(memory[at:][: each.size_bytes]) for each, at in part.offsets.items())
         if [*kept] != sums:
-            raise DeviceError(NOT_KEPT)
+            raise DeviceError(MEMORY_MISMATCH)
 
 
 def sum_of(values: Bytes) -> int:

@@ -18,7 +18,7 @@ from delegate.errors import Unsupported
 from delegate.guard.probing.probe import examine
 from delegate.guard.probing.self_tests import device_launch, program_of
 from delegate.inspect import KernelBuildError, Node
-from delegate.isa import FEATURES, FP16, INTEGER_DOT_PRODUCT, STORED_HALVES
+from delegate.isa import FEATURES, FP16, FP16_STORAGE, INTEGER_DOT_PRODUCT
 from delegate.launch import Alternative, Launch
 from delegate.plan import sources
 from delegate.plan.dispatch.kernels import Kernels
@@ -112,7 +112,7 @@ def in_halves(alternative: Alternative) -> Iterator[tuple[Launch, Way]]:
         "float"
     }:
         return
-    for isa in (frozenset({STORED_HALVES}), frozenset({STORED_HALVES, FP16})):
+    for isa in (frozenset({FP16_STORAGE}), frozenset({FP16_STORAGE, FP16})):
         half = fp16_alternative(alternative, {}, FP16 in isa)
         if half is not None:
             yield from ((launch, Way("halves", {"isa": isa})) for launch in half.launches)

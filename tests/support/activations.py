@@ -159,7 +159,7 @@ def common_refusals(node: Node) -> dict[str, tuple[Node, str]]:
         "without_quantisation": unquantised(node, 0),
         "per_channel": (
             changed(node, 0, quantization=quantization([0.5, 0.25])),
-            "2 scales: only one a tensor is allowed here",
+            "2 scales: only one per tensor here",
         ),
         "sparse": sparse(node, 0),
         "no_input": (replace(node, inputs=()), "0 inputs: 1 expected"),

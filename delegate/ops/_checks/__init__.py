@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a node must have: reads nodes and tensors, raises Unsupported."""
+"""Checks of nodes and tensors, which raise Unsupported."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Indices that TFLite fails on where they are out of range, and so do runs of the delegate."""
+"""Indices on which TFLite, and so a run of the delegate, fails if they are out of range."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from delegate.launch import Requirement
 
 
 def constant_rows(tensor: Tensor, sizes: Sequence[int]) -> NDArray[np.int64] | None:
-    """Return the coordinates of constant indices, which stay inside; None: they are computed.
+    """Return the coordinates of constant indices after checking them; None: not constant.
 
     Shapes:
-        tensor: as many elements as rows x coordinates; sizes: one for each coordinate
+        tensor: rows x coordinates elements; sizes: one per coordinate
         -> (rows, coordinates)
     Raises:
-        Unsupported: an index out of range, or computed ones of int16.
+        Unsupported: an index out of range, or int16 indices that are not constant.
     """
     if tensor.data is None:
         if tensor.dtype == "int16":
-            raise Unsupported("computed indices of int16: only int32 and int64")
+            raise Unsupported("non-constant indices of int16: only int32 and int64")
         return None
     rows = np.asarray(tensor.data).astype(np.int64).reshape(-1, len(sizes))
     for axis, size in enumerate(sizes):
@@ -36,22 +36,22 @@ def constant_rows(tensor: Tensor, sizes: Sequence[int]) -> NDArray[np.int64] | N
 
 
 def require_inside(tensor: Tensor, sizes: Sequence[int]) -> tuple[Requirement, ...]:
-    """Return the requirement that indices are inside; none where that is known.
+    """Return the requirement that indices are in range; none if that is already known.
 
-    `sizes`: one for each coordinate of a row, the last dimension; a single one holds for all.
+    `sizes`: one per coordinate (the last dimension), or a single one for all.
     """
-    if tensor.data is not None or _is_proven(tensor, sizes):
+    if tensor.data is not None or _is_known(tensor, sizes):
         return ()
     most = tuple(size - 1 for size in sizes)
-    words = "x".join(map(str, sizes))
-    rule = f"outside of {words} elements"
+    extents = "x".join(map(str, sizes))
+    rule = f"outside of {extents} elements"
     return (Requirement(tensor, "an index", rule, 0, most if len(most) > 1 else most[0]),)
 
 
-def _is_proven(tensor: Tensor, sizes: Sequence[int]) -> bool:
-    """Whether the ranges of computed indices (graph/ranges.py) stay inside."""
+def _is_known(tensor: Tensor, sizes: Sequence[int]) -> bool:
+    """Whether value range analysis (graph/ranges.py) proves that the indices are in range."""
     if tensor.ranges is None:
         return False
     low, high = tensor.ranges
-    is_fit = low.shape == high.shape == tensor.shape
-    return is_fit and bool((low >= 0).all() and (high.reshape(-1, len(sizes)) < sizes).all())
+    matches_shape = low.shape == high.shape == tensor.shape
+    return matches_shape and bool((low >= 0).all() and (high.reshape(-1, len(sizes)) < sizes).all())

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Products of matrices: their sizes, and how what comes before these is broadcast."""
+"""Products of matrices: sizes, and broadcasting of the outer dimensions."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ MOST_DIMENSIONS = 5  # TFLite's own limit
 def sizes_of(
     left: Tensor, right: Tensor, result: Tensor, adj_x: bool, adj_y: bool, most_terms: int
 ) -> dict[str, int]:
-    """Return the sizes of a product of matrices, and the steps between its terms in elements.
+    """Return the sizes and strides of a product of matrices, as fields of batch_matmul.cl.
 
-    Its fields are those of kernels/ops/batch_matmul.cl. A step of 0: one matrix is used for all.
+    Strides are in elements. A stride of 0: one matrix is used for all.
 
     Raises:
-        Unsupported: shapes that do not fit.
+        Unsupported: mismatched shapes.
     """
     shapes = f"shapes {shape_text(left)} x {shape_text(right)} -> {shape_text(result)}"
     for tensor in (left, right):
@@ -46,11 +46,11 @@ def sizes_of(
         raise Unsupported(f"{shapes}: they cannot be broadcast together")
     sizes = tuple(max(pair) for pair in zip(*outer, strict=True))
     if result.shape != (*sizes[MOST_DIMENSIONS - rank :], m, n):
-        wanted = "x".join(map(str, (*sizes[MOST_DIMENSIONS - rank :], m, n)))
-        raise Unsupported(f"{shapes}: {wanted} is computed")
+        expected = "x".join(map(str, (*sizes[MOST_DIMENSIONS - rank :], m, n)))
+        raise Unsupported(f"{shapes}: {expected} is computed")
     fields = {"m_size": m, "k_size": k, "n_size": n, "batch_1": sizes[1], "batch_2": sizes[2]}
-    for name, own, matrix in (("left", outer[0], m * k), ("right", outer[1], k * n)):
+    for name, batch_shape, matrix in (("left", outer[0], m * k), ("right", outer[1], k * n)):
         for axis in range(3):
-            step = matrix * math.prod(own[axis + 1 :])
-            fields[f"{name}_batch_{axis}"] = 0 if own[axis] == 1 else step
+            step = matrix * math.prod(batch_shape[axis + 1 :])
+            fields[f"{name}_batch_{axis}"] = 0 if batch_shape[axis] == 1 else step
     return fields | steps

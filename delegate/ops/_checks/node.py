@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A node's tensors, constants and options: their number, types, shapes and values, checked."""
+"""Checks of a node's tensors, constants and options: number, types, shapes and values."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ANY = ("uint8", "int8", "int16", "int32", "int64", "float16", "float32", "bool")
 def inputs_of(
     inputs: Sequence[Tensor | None], required: int, optional: int = 0
 ) -> tuple[list[Tensor], list[Tensor | None]]:
-    """Return the required inputs, then the optional ones, None where one is left out.
+    """Return the required inputs, then the optional ones, with None for those that are omitted.
 
     Raises:
         Unsupported: a required one is missing, there are too many, or one is sparse.
@@ -40,7 +40,7 @@ def output_of(outputs: Sequence[Tensor]) -> Tensor:
     """Return the one output.
 
     Raises:
-        Unsupported: none is there, or several.
+        Unsupported: there is none, or several.
     """
     if len(outputs) != 1:
         raise Unsupported(f"{len(outputs)} outputs: 1 is expected")
@@ -48,7 +48,7 @@ def output_of(outputs: Sequence[Tensor]) -> Tensor:
 
 
 def require_floats(*tensors: Tensor) -> None:
-    """Raise Unsupported where one is of another type than float32."""
+    """Raise Unsupported if a tensor is not float32."""
     for tensor in tensors:
         if tensor.dtype != "float32":
             raise Unsupported(f"{tensor.dtype}: only float32 is implemented")
@@ -57,23 +57,23 @@ def require_floats(*tensors: Tensor) -> None:
 def tensors_of(node: Node, inputs: int, types: Sequence[str] = ()) -> list[Tensor]:
     """Return a node's inputs, and then its output.
 
-    `types`: of the first input and of the output, which are equal; none: they are not looked at.
+    `types`: those allowed for the first input and the output, which must be equal; empty: any.
 
     Raises:
-        Unsupported: another number of either, or see `require_types`.
+        Unsupported: another number of inputs or outputs, or see `require_types`.
     """
-    found, _ = inputs_of(node.inputs, inputs)
+    tensors, _ = inputs_of(node.inputs, inputs)
     result = output_of(node.outputs)
     if types:
-        require_types(found[0], result, types)
-    return [*found, result]
+        require_types(tensors[0], result, types)
+    return [*tensors, result]
 
 
 def one_to_one(node: Node, types: Sequence[str]) -> list[Tensor]:
-    """Return the input and the output of a node that keeps shape and type.
+    """Return the input and the output of a node, which must have equal shapes and types.
 
     Raises:
-        Unsupported: it does not, or the type is none of these, or there is nothing to do.
+        Unsupported: they differ, the type is not in `types`, or the tensors are empty.
     """
     tensors = tensors_of(node, 1, types)
     require_same_shape(*tensors)
@@ -81,7 +81,7 @@ def one_to_one(node: Node, types: Sequence[str]) -> list[Tensor]:
 
 
 def require_types(source: Tensor, result: Tensor, types: Sequence[str] = ANY) -> None:
-    """Check that an op takes a type to itself.
+    """Check that two tensors have the same type, and that the op supports it.
 
     Raises:
         Unsupported: the types differ, are not among `types`, or a tensor is empty or too large.
@@ -95,15 +95,15 @@ def require_types(source: Tensor, result: Tensor, types: Sequence[str] = ANY) ->
 
 
 def shape_text(tensor: Tensor) -> str:
-    """A shape for people: "1x224x224x3"; "scalar" for rank 0."""
+    """Return a shape for messages: "1x224x224x3"; "scalar" for rank 0."""
     return "x".join(map(str, tensor.shape)) or "scalar"
 
 
 def elements_of(tensor: Tensor) -> int:
-    """Return how many elements a tensor has.
+    """Return the number of elements of a tensor.
 
     Raises:
-        Unsupported: none, a type of no fixed size, or more bytes than kernels count by int32.
+        Unsupported: none, a type without a fixed size, or more bytes than an int32 counts.
     """
     try:
         is_large = size_bytes(tensor) >= 2**31
@@ -118,7 +118,7 @@ def elements_of(tensor: Tensor) -> int:
 
 
 def require_same_shape(source: Tensor, result: Tensor) -> int:
-    """Return how many elements two tensors of one shape have.
+    """Return the number of elements of two tensors with equal shapes.
 
     Raises:
         Unsupported: none, or the shapes differ.
@@ -140,16 +140,16 @@ def require_shape(result: Tensor, shape: Sequence[int]) -> None:
 
 
 def require_same_scale(source: Tensor, result: Tensor) -> None:
-    """Check what TFLite checks of an op that only moves bytes, where it does.
+    """Check that quantisation is equal, as TFLite does for some ops that only copy.
 
     Raises:
         Unsupported: the scales or zero points differ.
     """
-    ours, theirs = (
+    source_quant, result_quant = (
         tensor.quantization and (tensor.quantization.scale, tensor.quantization.zero_point)
         for tensor in (source, result)
     )
-    if ours != theirs:
+    if source_quant != result_quant:
         raise Unsupported("input and output differ in scale or zero point")
 
 
@@ -157,7 +157,7 @@ def require_constant(tensor: Tensor, what: str) -> NDArray[np.generic]:
     """Return a constant's values.
 
     Raises:
-        Unsupported: the tensor is computed.
+        Unsupported: the tensor is not constant.
     """
     if tensor.data is None:
         raise Unsupported(f"{what} are not constant")
@@ -168,20 +168,20 @@ def integers_of(tensor: Tensor, what: str) -> NDArray[np.int64]:
     """Return the values of a constant tensor of axes, sizes or positions, in its shape.
 
     Raises:
-        Unsupported: it is computed, or not of int32 or int64.
+        Unsupported: it is not constant, or not int32 or int64.
     """
     if tensor.dtype not in ("int32", "int64"):
         raise Unsupported(f"{tensor.dtype} {what}: only int32 and int64")
     if tensor.data is None:
-        raise Unsupported(f"computed {what}: only constant")
+        raise Unsupported(f"{what}: not constant")
     return np.asarray(tensor.data).astype(np.int64)
 
 
 def vector_of(tensor: Tensor, what: str, length: int | None = None) -> list[int]:
-    """Return the values of a constant tensor of one dimension.
+    """Return the values of a constant one-dimensional tensor.
 
     Raises:
-        Unsupported: it is computed, of another type, rank or length.
+        Unsupported: it is not constant, or of another type, rank or length.
     """
     values = integers_of(tensor, what)
     if values.ndim != 1 or length not in (None, values.size):
@@ -190,10 +190,10 @@ def vector_of(tensor: Tensor, what: str, length: int | None = None) -> list[int]
 
 
 def scalar_of(tensor: Tensor, what: str) -> int:
-    """Return the one value of a constant tensor.
+    """Return the single value of a constant tensor.
 
     Raises:
-        Unsupported: it is computed, of another type, or several.
+        Unsupported: it is not constant, of another type, or has several values.
     """
     values = integers_of(tensor, what)
     if values.size != 1:
@@ -202,7 +202,7 @@ def scalar_of(tensor: Tensor, what: str) -> int:
 
 
 def axis_of(axis: int, rank: int) -> int:
-    """Return an axis counted from the first, one below 0 is counted from the last.
+    """Return a non-negative axis; a negative one counts from the last.
 
     Raises:
         Unsupported: there is no such axis.
@@ -212,13 +212,13 @@ def axis_of(axis: int, rank: int) -> int:
     return axis % rank
 
 
-def integer(options: Mapping[str, Any], name: str, absent: int) -> int:
-    """Return an option, or `absent` where the node has none of that name.
+def integer(options: Mapping[str, Any], name: str, default: int) -> int:
+    """Return an integer option, or `default` if the node lacks it.
 
     Raises:
-        Unsupported: it is no number of 32 bits.
+        Unsupported: it is no int32.
     """
-    value = options.get(name, absent)
+    value = options.get(name, default)
     if not isinstance(value, int) or not -(2**31) <= value < 2**31:
         raise Unsupported(f"{name} is {value!r}: an int32 is needed")
     return value

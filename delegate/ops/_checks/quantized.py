@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Scales, zero points and biases of quantised tensors, checked."""
+"""Checks of the scales, zero points and biases of quantised tensors."""
 
 from __future__ import annotations
 
@@ -20,13 +20,12 @@ QUANT = (*QUANT8, "int16")
 
 
 def per_tensor(tensor: Tensor, types: Sequence[str] = QUANT8) -> tuple[float, int]:
-    """Return a quantised tensor's one scale and zero point.
+    """Return the scale and zero point of a per-tensor quantised tensor.
 
-    `types`: those that the op knows, of QUANT. An int16 tensor's zero point is 0.
+    `types`: those of QUANT that the op supports. int16 requires a zero point of 0.
 
     Raises:
-        Unsupported: another type, no quantisation, several scales, a scale or zero point that no
-            such tensor can have.
+        Unsupported: another type, no quantisation, several scales, an invalid scale or zero point.
     """
     if tensor.dtype not in types:
         raise Unsupported(f"{tensor.dtype}: only {' and '.join(types)} are implemented")
@@ -34,7 +33,7 @@ def per_tensor(tensor: Tensor, types: Sequence[str] = QUANT8) -> tuple[float, in
     if quantization is None:
         raise Unsupported(f"{tensor.dtype} without quantisation: scale and zero point are missing")
     if len(quantization.scale) != 1 or len(quantization.zero_point) != 1:
-        raise Unsupported(f"{len(quantization.scale)} scales: only one a tensor is allowed here")
+        raise Unsupported(f"{len(quantization.scale)} scales: only one per tensor here")
     scale, zero_point = quantization.scale[0], quantization.zero_point[0]
     if not 0 < scale < math.inf:
         raise Unsupported(f"scale {scale}: it must be positive and finite")
@@ -47,13 +46,13 @@ def per_tensor(tensor: Tensor, types: Sequence[str] = QUANT8) -> tuple[float, in
 
 
 def whole_range(result: Tensor) -> dict[str, int]:
-    """Return the fields for a result that is clamped to its type alone."""
+    """Return the fields for a result that is clamped only to its type's range."""
     limits = np.iinfo(result.dtype)
     return {"output_min": int(limits.min), "output_max": int(limits.max)}
 
 
 def multiplier_of(ratio: float, most: int = 30) -> tuple[int, int]:
-    """Return a scale ratio's fixed-point multiplier and its shift, at most `most` to the left.
+    """Return a scale ratio's fixed-point multiplier and shift, at most `most` to the left.
 
     Raises:
         Unsupported: the ratio is too large.
@@ -65,7 +64,7 @@ def multiplier_of(ratio: float, most: int = 30) -> tuple[int, int]:
 
 
 def require_fixed_output(result: Tensor, scale: float, zero_point: int) -> None:
-    """Check that an output has the one quantisation TFLite takes.
+    """Check that an output has the fixed quantisation that TFLite requires.
 
     Raises:
         Unsupported: it has another one, several or none.
@@ -74,18 +73,18 @@ def require_fixed_output(result: Tensor, scale: float, zero_point: int) -> None:
     if quantization is None:
         raise Unsupported(f"{result.dtype} without quantisation: scale and zero point are missing")
     if (quantization.scale, quantization.zero_point) != ((scale,), (zero_point,)):
-        found = ", ".join(map(str, quantization.scale))
+        scales = ", ".join(map(str, quantization.scale))
         zeros = ", ".join(map(str, quantization.zero_point))
         raise Unsupported(
-            f"output scale {found}, zero point {zeros}: TFLite's is {scale}, {zero_point}"
+            f"output scale {scales}, zero point {zeros}: TFLite's is {scale}, {zero_point}"
         )
 
 
 def weight_scales(weights: Tensor, channel_axis: int) -> tuple[tuple[float, ...], int]:
-    """Return one scale per output channel and the zero point they share.
+    """Return one scale per output channel, and their common zero point.
 
     Raises:
-        Unsupported: scales that do not fit the channels, or zero points that differ.
+        Unsupported: scales that do not match the channels, or zero points that differ.
     """
     quantization = weights.quantization
     if quantization is None:
@@ -102,7 +101,7 @@ def weight_scales(weights: Tensor, channel_axis: int) -> tuple[tuple[float, ...]
             f"weights have {count} scales on axis {quantization.axis}: "
             f"{channels} on axis {channel_axis} are needed"
         )
-    # A sum of float32 numbers is as finite as they are; NaN is not above 0, and not below infinity.
+    # A sum of float32 numbers in doubles is finite if they are; NaN fails both comparisons.
     if not (min(quantization.scale, default=1) > 0 and math.isfinite(sum(quantization.scale))):
         raise Unsupported("a weight scale is not positive and finite")
     if any(quantization.zero_point):
@@ -113,18 +112,18 @@ def weight_scales(weights: Tensor, channel_axis: int) -> tuple[tuple[float, ...]
 def without_zero_points(weights: Tensor) -> Tensor:
     """Return weights as TFLite's DEPTHWISE_CONV_2D and TRANSPOSE_CONV read them.
 
-    Those of int8 stand for what they are: zero points are passed over, whatever the file says.
+    Zero points of int8 weights are ignored.
     Source: tflite/kernels/internal/reference/integer_ops/depthwise_conv.h, transpose_conv.h
     """
     quantization = weights.quantization
     if weights.dtype != "int8" or quantization is None or not any(quantization.zero_point):
         return weights
-    none = replace(quantization, zero_point=(0,) * len(quantization.zero_point))
-    return replace(weights, quantization=none)
+    zeros = replace(quantization, zero_point=(0,) * len(quantization.zero_point))
+    return replace(weights, quantization=zeros)
 
 
 def require_no_zero_points(weights: Tensor) -> None:
-    """Check that int8 weights have no zero point, as TFLite's CONV_2D wants them.
+    """Check that int8 weights have no zero point, as TFLite's CONV_2D requires.
 
     Raises:
         Unsupported: one is not 0.
@@ -162,12 +161,12 @@ def convolution_multipliers(
 
 
 def bias_of(bias: Tensor | None, channels: int, types: Sequence[str]) -> NDArray[Any]:
-    """Return the bias of each channel; zeros of the first type where there is none.
+    """Return the bias of each channel; zeros of the first type if there is none.
 
     Shapes:
         -> (channels,)
     Raises:
-        Unsupported: a bias that is computed, of another type or length.
+        Unsupported: a bias that is not constant, or of another type or length.
     """
     if bias is None:
         return np.zeros(channels, types[0])

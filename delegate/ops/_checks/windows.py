@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sizes and paddings of sliding windows: integers only, no tensors' values."""
+"""Sizes and paddings of sliding windows."""
 
 from __future__ import annotations
 
@@ -31,28 +31,28 @@ class Window:
     pad_left: int
 
     def transposed(self) -> Window:
-        """The same window with its input as the output, for TRANSPOSE_CONV."""
+        """Return the window with input and output swapped, for TRANSPOSE_CONV."""
         return replace(self, in_h=self.out_h, in_w=self.out_w, out_h=self.in_h, out_w=self.in_w)
 
     def params(self) -> dict[str, int]:
-        """The fields kernels read, by name."""
+        """Return the fields that kernels read, by name."""
         return {name: getattr(self, name) for name in self.__slots__}
 
 
 AXES_3D = ("d", "h", "w")
 _PADS_3D = ("pad_front", "pad_top", "pad_left")
-ONE_TAP = Window(1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 0, 0)  # of a product of matrices
+ONE_TAP = Window(1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 0, 0)  # for a product of matrices
 
 
 def window(
     source: Tensor, result: Tensor, kernel_h: int, kernel_w: int, options: Mapping[str, Any]
 ) -> Window:
-    """Return the window that takes `source` to `result`.
+    """Return the window that maps `source` to `result`.
 
     Shapes:
         source (n, h, w, c) -> result (n, oh, ow, _)
     Raises:
-        Unsupported: a rank, stride, dilation or output size that does not fit.
+        Unsupported: an invalid rank, stride or dilation, or a mismatched output size.
     Source: tflite/kernels/padding.h ComputePaddingHeightWidth
     """
     if len(source.shape) != 4 or len(result.shape) != 4:
@@ -77,11 +77,11 @@ def window(
         )
     padding = options.get("padding")
     height, width = source.shape[1:3]
-    if padding == "EXPLICIT":  # no option of TFLite's: see delegate/plan/passes/fuse_pad.py
+    if padding == "EXPLICIT":  # not TFLite's: see delegate/plan/passes/fuse_pad.py
         height += options["pad_top"] + options["pad_bottom"]
         width += options["pad_left"] + options["pad_right"]
-    out_h, pad_top = along(height, kernel_h, strides[0], dilations[0], padding)
-    out_w, pad_left = along(width, kernel_w, strides[1], dilations[1], padding)
+    out_h, pad_top = positions(height, kernel_h, strides[0], dilations[0], padding)
+    out_w, pad_left = positions(width, kernel_w, strides[1], dilations[1], padding)
     if padding == "EXPLICIT":
         pad_top, pad_left = options["pad_top"], options["pad_left"]
     if (out_h, out_w) != result.shape[1:3]:
@@ -92,11 +92,11 @@ def window(
     return Window(*sizes, *strides, *dilations, pad_top, pad_left)
 
 
-def along(size: int, kernel: int, stride: int, dilation: int, padding: Any) -> tuple[int, int]:
-    """Return how many places a window has along an axis, and the padding before the first.
+def positions(size: int, kernel: int, stride: int, dilation: int, padding: Any) -> tuple[int, int]:
+    """Return the number of window positions along an axis, and the padding before the first.
 
     Raises:
-        Unsupported: another padding than SAME and VALID.
+        Unsupported: a padding other than SAME and VALID.
     """
     extent = (kernel - 1) * dilation + 1
     if padding == "SAME":
@@ -108,10 +108,10 @@ def along(size: int, kernel: int, stride: int, dilation: int, padding: Any) -> t
 
 
 def window_3d(source: Tensor, kernel: Sequence[int], options: Mapping[str, Any]) -> dict[str, int]:
-    """Return the fields of a window that slides over an NDHWC tensor.
+    """Return the fields of a window over an NDHWC tensor.
 
     Raises:
-        Unsupported: a stride, dilation or padding that does not fit.
+        Unsupported: an invalid stride, dilation or padding.
     """
     fields: dict[str, int] = {}
     for axis, size, taps, pad in zip(AXES_3D, source.shape[1:4], kernel, _PADS_3D, strict=True):
@@ -119,13 +119,13 @@ def window_3d(source: Tensor, kernel: Sequence[int], options: Mapping[str, Any])
         dilation = integer(options, f"dilation_{axis}_factor", 1)
         if min(stride, dilation) < 1 or (taps - 1) * dilation >= 2**31 - 1:
             raise Unsupported(f"stride {stride}, dilation {dilation} of {taps} taps: out of range")
-        out, before = along(size, taps, stride, dilation, options.get("padding"))
+        out, pad_before = positions(size, taps, stride, dilation, options.get("padding"))
         fields |= {
             f"in_{axis}": size,
             f"out_{axis}": out,
             f"kernel_{axis}": taps,
             f"stride_{axis}": stride,
             f"dilation_{axis}": dilation,
-            pad: before,
+            pad: pad_before,
         }
     return fields

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Convolutions: records, channel constants, and the kernels for each kind of device."""
+"""Convolutions: records, packing of constants, and launches for each kind of device."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""CONV_2D of float32: plain, in blocks of pixels x channels, and the same for 1x1 windows."""
+"""CONV_2D in float32: blocks of pixels x channels, the same for 1x1 windows, and plain."""
 
 from __future__ import annotations
 
@@ -15,32 +15,32 @@ from delegate.ops._launches.tiles import Tiling, by_work, in_blocks, lanes_of, l
 from delegate.ops._numbers import ceil_div
 from delegate.target import Target
 
-# A sum of at most so many terms, as in a first layer, costs less than the loops around it. Sizes
-# are literals then, so that the loops are unrolled, and each such layer is a build of its own.
+# A sum of at most so many terms, as in a first layer, costs less than its loops. The sizes are then
+# literals, so that the loops are unrolled, and each such layer is a separate build.
 _SHORT = 48
-_WIDTHS = ((96, 4), (40, 2), (0, 1))  # registers, and pixels that they keep of such a layer
-# Registers, and the taps and terms of a window's row that they keep for so many pixels, as the
-# compilers for Adreno, Mali and V3D unroll it. The loops of longer ones stay.
+_WIDTHS = ((96, 4), (40, 2), (0, 1))  # registers, and pixels of such a layer that fit
+# Registers, and the taps and terms of a window's row that fit for these pixels, as the compilers
+# for Adreno, Mali and V3D unroll it. Longer rows keep their loops.
 _LITERAL_ROWS = ((96, _SHORT, 14), (40, _SHORT, _SHORT), (0, 7, 14))
-_LOOP_WIDTHS = ((64, 4), (0, 2))  # the same where the loops stay
-_MATRIX_WIDTHS = ((40, 4), (0, 2))  # of one loop
-_RESIDUAL_WIDTHS = ((128, 4), (0, 2))  # of eight halves, and as many of the ADD behind
+_LOOP_WIDTHS = ((64, 4), (0, 2))  # registers and pixels with loops
+_MATRIX_WIDTHS = ((40, 4), (0, 2))  # with a single loop
+_RESIDUAL_WIDTHS = ((128, 4), (0, 2))  # with eight fp16 lanes and a residual
 # Vectors of a block and its pixels, for devices whose registers are vectors: sums, weights and an
 # input fit 32 registers of 16 lanes, or 16 of fewer. A weight that is for few pixels is better read
 # with its neighbours, as of four vectors.
-_SUMS = {16: 24, 8: 12, 4: 12}  # by the lanes of a register
+_SUMS = {16: 24, 8: 12, 4: 12}  # by lanes of a register
 _PIXELS = (16, 14, 12, 8, 7, 6, 4)
-_MORE_PIXELS = {8: (5,)}  # by the same; ten blocks of 5 waste less of 49 pixels than nine of 6
+_MORE_PIXELS = {8: (5,)}  # likewise; for 49 pixels ten blocks of 5 waste less than nine of 6
 _FEW = ((4, 2), (4, 1), (2, 2), (2, 1), (1, 2), (1, 1))
-# Of 8 lanes that leave some of 16 registers: with more, an unrolled loop keeps inputs that several
-# pixels have in memory, where they are stored once and loaded as often as without that.
-_KEPT_SUMS = 8
-_NEAR_BYTES = 32768  # weights that the nearest cache keeps beside what else is used
-_CLAIM = 400  # cycles that a tile costs beside its work
+# Sums of 8 lanes that leave some of 16 registers free. With more, compilers that unroll the loop
+# spill inputs shared by several pixels, and load them as often as without sharing.
+_MOST_UNROLLED_SUMS = 8
+_L1_BYTES = 32768  # weights that fit the L1 cache beside other data
+_CLAIM_CYCLES = 400  # overhead of a tile
 
 
 def alternatives(conv: FloatConvolution, target: Target) -> tuple[Alternative, ...]:
-    """Return the launches of a convolution: in blocks where one fits, then plain."""
+    """Return the alternatives of a convolution: blocks if one fits, then plain."""
     pixels = conv.pixels if conv.is_matrix else conv.area.out_w
     kind = "1x1" if conv.is_matrix else "tiled"
     tiled = (
@@ -63,8 +63,8 @@ def _tiled(conv: FloatConvolution, lanes: int, vectors: int, tile_w: int, target
     work = tile_w * vectors * terms
     tiling = by_work(blocks * pixel_blocks, work, target, pixel_blocks)
     if target.group_items == 1:
-        read_again = block * terms if _goes_by_pixels(conv) else 0
-        tiling = _balanced(tiling, blocks, pixel_blocks, work, read_again, target)
+        reread = block * terms if _splits_pixels(conv) else 0
+        tiling = _balanced(tiling, blocks, pixel_blocks, work, reread, target)
     tiles, fields = in_blocks(blocks, pixel_blocks, tiling)
     defines = {**conv.defines, "LANES": lanes, "VECTORS": vectors, "TILE_W": tile_w}
     defines["IS_ALIGNED"] = int(_is_aligned(conv, target))
@@ -77,13 +77,13 @@ def _tiled(conv: FloatConvolution, lanes: int, vectors: int, tile_w: int, target
         params["pixels"] = conv.pixels
         if target.group_items == 1:
             params["blocks"] = blocks
-            defines["BY_PIXELS" if _goes_by_pixels(conv) else "ASKS_AHEAD"] = 1
+            defines["BY_PIXELS" if _splits_pixels(conv) else "ASKS_AHEAD"] = 1
     else:
         params["zeros"] = zeros(conv.in_c)
         params["row_blocks"] = row_blocks
         defines["IS_LITERAL"] = int(_is_literal(conv, target))
         if _is_literal(conv, target):
-            if target.group_items == 1 and lanes == 8 and vectors * tile_w > _KEPT_SUMS:
+            if target.group_items == 1 and lanes == 8 and vectors * tile_w > _MOST_UNROLLED_SUMS:
                 defines["KEEPS_LOOPS"] = 1
             for name in [*conv.area.params(), "in_c", "out_c"]:
                 defines[name.upper()] = cast(int, params.pop(name))
@@ -91,33 +91,33 @@ def _tiled(conv: FloatConvolution, lanes: int, vectors: int, tile_w: int, target
     return launch_of("conv_2d_float", kernel, tiles, target.group_items, params, defines)
 
 
-def _goes_by_pixels(conv: FloatConvolution) -> bool:
-    """Whether a CPU's core takes some of the pixels, and not some of the channels.
+def _splits_pixels(conv: FloatConvolution) -> bool:
+    """Whether a CPU's cores split the pixels rather than the channels.
 
-    Then it finds its inputs where it wrote them in the launch before, and reads all weights. What
-    another core wrote takes longer to come than weights that none writes.
+    Then a core finds the inputs it wrote in the previous launch in its own cache, but reads all
+    weights. Inputs from another core's cache take longer than weights, which no core writes.
     """
     return conv.is_matrix and conv.pixels * (conv.in_c + conv.out_c) >= conv.in_c * conv.out_c
 
 
 def _balanced(
-    most: Tiling, blocks: int, pixel_blocks: int, work: int, read_again: int, target: Target
+    most: Tiling, blocks: int, pixel_blocks: int, work: int, reread: int, target: Target
 ) -> Tiling:
-    """Return tiles of so many blocks of pixels that the last core ends soonest.
+    """Return the tile size with which the last core ends soonest.
 
-    A core takes tiles that lie side by side. Where they go by pixels, it takes all channels, and
-    reads the weights of a block of channels again for each tile, four a cycle.
+    A core processes adjacent tiles. If cores split the pixels, each processes all channels, and
+    rereads the weights of a channel block for each tile, four per cycle.
 
     Units:
-        work: of an item, in multiplications of vectors; read_again: weights of a block, or 0
+        work: per item, in vector multiplications; reread: weights of a block, or 0
     """
     units = target.compute_units
 
     def cycles(tile_items: int) -> int:
         parts = ceil_div(pixel_blocks, tile_items)
-        rounds = ceil_div(parts, units) * blocks if read_again else ceil_div(blocks * parts, units)
-        # Cores are not equally fast: one waits for a part of the other's last tile.
-        return (4 * rounds + 1) * (tile_items * work // 2 + read_again // 4 + _CLAIM)
+        rounds = ceil_div(parts, units) * blocks if reread else ceil_div(blocks * parts, units)
+        # Cores differ in speed: one waits for a part of the other's last tile.
+        return (4 * rounds + 1) * (tile_items * work // 2 + reread // 4 + _CLAIM_CYCLES)
 
     sizes = {
         ceil_div(pixel_blocks, n) for n in range(1, ceil_div(pixel_blocks, most.tile_items) + 1)
@@ -127,7 +127,7 @@ def _balanced(
 
 
 def _is_aligned(conv: FloatConvolution, target: Target) -> bool:
-    """Whether kernels load and store 16 bytes at once: of outputs, and of inputs in 1x1 windows."""
+    """Whether kernels may access 16 aligned bytes: of outputs, and in 1x1 windows of inputs."""
     channels = (conv.out_c, conv.in_c if conv.is_matrix else 4)
     return target.group_items > 1 and all(count % 4 == 0 for count in channels)
 
@@ -141,10 +141,10 @@ def _is_literal(conv: FloatConvolution, target: Target) -> bool:
 
 
 def _tile_shapes(conv: FloatConvolution, pixels: int, target: Target) -> list[tuple[int, int, int]]:
-    """Return (lanes, vectors, pixels) of the tiles worth trying, best first."""
+    """Return (lanes, vectors, pixels) of the tiles worth measuring, best first."""
     out_c = conv.out_c
     if target.group_items > 1:
-        # Unrolled, all of a window's pixels and weights live at a time.
+        # Unrolled loops keep all of a window's pixels and weights live at once.
         widths = _WIDTHS if _is_literal(conv, target) else _LOOP_WIDTHS
         widths = _MATRIX_WIDTHS if conv.is_matrix else widths
         lanes = lanes_of(math.gcd(out_c, conv.in_c) if conv.is_matrix else out_c, target)
@@ -157,7 +157,7 @@ def _tile_shapes(conv: FloatConvolution, pixels: int, target: Target) -> list[tu
 
 @lru_cache(1 << 8)  # layers share sizes
 def _wide_shapes(terms: int, out_c: int, pixels: int, width: int) -> list[tuple[int, int, int]]:
-    """Return the same for a CPU whose registers have `width` lanes."""
+    """Return the same for a CPU with registers of `width` lanes."""
     widths = _PIXELS + _MORE_PIXELS.get(width, ())
     sizes = [(v, t) for v in (1, 2, 3, 4, 6) for t in widths if v * t <= _SUMS.get(width, 0)]
     shapes = [
@@ -175,15 +175,15 @@ def _wide_shapes(terms: int, out_c: int, pixels: int, width: int) -> list[tuple[
 
 
 def _cost(terms: int, out_c: int, pixels: int, shape: tuple[int, int, int], width: int) -> float:
-    """Return about how many cycles a row of `pixels` takes in blocks of (lanes, vectors, pixels).
+    """Return the estimated cycles of a row of `pixels` in blocks of (lanes, vectors, pixels).
 
-    For each term a core begins two multiply-adds and 1.6 loads a cycle, and a sum waits 4 cycles
-    for the term before; weights that are many come from a farther cache; measured. Narrow vectors
-    cost nearly as much as wide ones.
+    Measured: a core issues two multiply-adds and 1.6 loads per cycle, a sum waits 4 cycles for its
+    previous term, and large blocks of weights come from an outer cache. Narrow vectors cost nearly
+    as much as wide ones.
     """
     lanes, vectors, tile_w = shape
     term = max(4, vectors * tile_w / 2, (vectors + tile_w) / 1.6) + 0.5
-    if 4 * terms * lanes * vectors > _NEAR_BYTES:
+    if 4 * terms * lanes * vectors > _L1_BYTES:
         term += 0.3 * vectors
     block = terms * term + 1.5 * vectors * tile_w + 30
     blocks = ceil_div(out_c, lanes * vectors) * ceil_div(pixels, tile_w)

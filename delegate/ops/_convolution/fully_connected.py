@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""FULLY_CONNECTED's launches where no convolution's kernel has its arithmetic.
+"""FULLY_CONNECTED launches with arithmetic that the convolution kernels lack.
 
-That are sums of 8 bits times doubles, and products with weights that are computed, which cannot be
-packed: these are a BATCH_MATMUL's, with a bias and bounds.
+These are 8-bit sums times doubles, and products with non-constant weights, which cannot be packed:
+the latter use BATCH_MATMUL's kernels with a bias and bounds.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ _FILE = "fully_connected"
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class ComputedWeights:
-    """A product of rows with weights that lie in the arena."""
+class DynamicWeights:
+    """A product of rows with non-constant weights, in the arena."""
 
     source: Tensor
     weights: Tensor  # (units, terms)
     result: Tensor
     rows: int
     bias: NDArray[np.generic]  # (units,), float32 or int32
-    bounds: dict[str, int]  # fields: the least and the greatest result
+    bounds: dict[str, int]  # fields: the lowest and highest result
 
     def of_floats(self, target: Target) -> tuple[Alternative, ...]:
-        """Return the launches for float32, the plain one last; raises Unsupported."""
+        """Return the alternatives for float32, the fallback last; raises Unsupported."""
         return self._product("float", {}, {}).alternatives(target)
 
     def of_quant8(
@@ -49,18 +49,18 @@ class ComputedWeights:
         is_single: bool,
         target: Target,
     ) -> tuple[Alternative, ...]:
-        """Return the launches for 8 bits, the plain one last.
+        """Return the alternatives for 8 bits, the fallback last.
 
-        `zeros`: zero points of input, weights and output; `scaling`: (2, units), all units alike,
-        or doubles; `is_single`: whether results are rounded once.
+        `zeros`: zero points of input, weights and output; `scaling`: (2, units), equal for all
+        units, or doubles; `is_single`: whether results are rounded once.
 
         Raises:
-            Unsupported: rows of too many terms.
+            Unsupported: rows with too many terms.
         """
         if isinstance(scaling, WideSums):
             return self._of_doubles(zeros, scaling)
         multiplier, shift = map(int, scaling[:, 0])
-        own: Params = {
+        fields: Params = {
             "left_zero": zeros[0],
             "right_zero": zeros[1],
             "output_zero": zeros[2],
@@ -68,9 +68,9 @@ class ComputedWeights:
             "shift": shift,
         }
         defines: Defines = {"ELEM": ELEM[self.source.dtype], "SINGLE_ROUNDING": int(is_single)}
-        return self._product("quant8", own, defines).alternatives(target)
+        return self._product("quant8", fields, defines).alternatives(target)
 
-    def _product(self, family: str, own: Params, defines: Defines) -> MatrixProduct:
+    def _product(self, family: str, fields: Params, defines: Defines) -> MatrixProduct:
         units, terms = self.weights.shape
         rows, products = replace(self.source, shape=(self.rows, terms)), (self.rows, units)
         sizes = sizes_of(
@@ -83,7 +83,7 @@ class ComputedWeights:
             right=self.weights,
             result=self.result,
             sizes=sizes,
-            own={**own, **self.bounds, "bias": Constant(4 * units, lambda: bias)},
+            fields={**fields, **self.bounds, "bias": Constant(4 * units, lambda: bias)},
             defines={**defines, "HAS_BIAS": 1},
         )
 
@@ -112,9 +112,9 @@ class ComputedWeights:
 
 
 def of_doubles(conv: DoublesConvolution, target: Target) -> tuple[Alternative, ...]:
-    """Return the launches of constant weights: over vectors of channels if they fit, then plain."""
-    own = ("input", "output", "in_c", "out_c", "output_zero", "output_min", "output_max")
-    params: Params = {name: value for name, value in conv.params().items() if name in own}
+    """Return the alternatives for constant weights: vectors of channels if they fit, then plain."""
+    names = ("input", "output", "in_c", "out_c", "output_zero", "output_min", "output_max")
+    params: Params = {name: value for name, value in conv.params().items() if name in names}
     defines: Defines = {"ELEM": ELEM[conv.source.dtype], **conv.sums.defines}
     by_element: Params = {
         "weights": as_stored(conv.weights),
@@ -124,8 +124,8 @@ def of_doubles(conv: DoublesConvolution, target: Target) -> tuple[Alternative, .
         "elements": conv.elements,
     }
     kernel = f"{_FILE}_quant8"
-    own_defines = defines | {"WEIGHTS_IN": "constants"}
-    launch = launch_over(_FILE, kernel, one_each(conv.elements), params | by_element, own_defines)
+    plain_defines = defines | {"WEIGHTS_IN": "constants"}
+    launch = launch_over(_FILE, kernel, one_each(conv.elements), params | by_element, plain_defines)
     fallback = Alternative("plain", (launch,))
     lanes = lanes_of(conv.out_c, target)
     if not lanes:

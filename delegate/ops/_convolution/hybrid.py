@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Products of float rows, which are quantised at each run, with int8 weights: hybrid ops.
+"""Hybrid ops: products of float rows, quantised at run time, with int8 weights.
 
-A launch of its own turns the rows into int8, with a scale and a zero point each, between the
-launches of one node. The sums of products are integers, so all that can differ from TFLite is how
-a row is quantised, and in which order its few float operations come.
+A separate launch quantises the rows to int8, with a scale and a zero point each. Sums of products
+are integers, so results match TFLite if rows are quantised equally and the few float operations
+come in the same order.
 """
 
 from __future__ import annotations
@@ -27,27 +27,27 @@ from delegate.ops._launches.tiles import by_share, lanes_of, launch_of, launch_o
 from delegate.ops._numbers import ceil_div
 from delegate.target import Rules, Target
 
-TILE_W = 4  # rows a work-item, which share the weights they load
+TILE_W = 4  # rows per work-item, which share loaded weights
 _OUT = {"int8": "char", "uint8": "uchar", "int16": "short", "float32": "float"}  # of values
-_LANE_BYTES = 64  # a row of values is filled up to whole vectors, which kernels may load
-_MOVED = 8  # added to int4 weights, so that none is below 0
-# Rows of more floats are quantised in parts, by several work-groups; at most so many parts.
+_LANE_BYTES = 64  # rows are padded to whole vectors, which kernels may load
+_INT4_OFFSET = 8  # added to int4 weights to make them unsigned
+# Longer rows are quantised in parts, by several work-groups: the parts' size and maximum number.
 _LONG_ROW, _PART, _MOST_PARTS = 16_384, 8_192, 1_024
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Rows:
-    """Rows of floats as int8, and the launches that make them so."""
+    """Float rows quantised to int8, and the launches that quantise them."""
 
     launches: tuple[Launch, ...]
-    values: Tensor  # (rows, pitch); behind each row what 0.0 became
+    values: Tensor  # (rows, pitch), padded with the zero point
     scales: Tensor  # (rows,) of float32
     zeros: Tensor  # (rows,) of int32
-    sums: Tensor | None = None  # (rows, blocks) of int32: 8 times the sums of blocks, if asked for
+    sums: Tensor | None = None  # (rows, blocks) of int32: 8 times the sums of blocks, on request
 
     @property
     def fields(self) -> Params:
-        """What kernels read of them."""
+        """The fields that kernels read."""
         return {
             "input": self.values,
             "row_scales": self.scales,
@@ -59,37 +59,37 @@ class Rows:
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Product(Convolution):
-    """A product of float rows, `batch` of them, with int8 weights.
+    """A product of `batch` float rows with int8 weights.
 
-    A row of a convolution is a whole picture.
+    A row of a convolution is a whole image.
     """
 
     family: ClassVar[str] = "hybrid"
     is_asymmetric: bool  # whether a row has a zero point
-    is_channel_first: bool = False  # a channel's scale is multiplied before the row's
-    is_offset_in_floats: bool = False  # the zero point's part is taken off in floats
-    rounds_once: bool = False  # the scaled sum and the bias, of FULLY_CONNECTED
+    is_channel_first: bool = False  # the channel's scale is applied before the row's
+    is_offset_in_floats: bool = False  # the zero point's part is subtracted in floats
+    rounds_once: bool = False  # scaling and bias addition are fused
     scales: NDArray[np.float32]  # (out_c,)
     bias: NDArray[np.float32]  # (out_c,)
     clamp: dict[str, int]  # fields: the bits of floats
     clamp_defines: Defines = field(default_factory=dict)
 
     def widened(self) -> NDArray[np.int16]:
-        """The weights as int16."""
+        """Return the weights as int16."""
         return self.weights.astype(np.int16)
 
     @property
     def defines(self) -> Defines:
         """The macros of hybrid.clh that are not 0."""
-        found = {
+        macros = {
             "CHANNEL_FIRST": int(self.is_channel_first),
             "OFFSET_IN_FLOATS": int(self.is_offset_in_floats),
             "ROUNDS_ONCE": int(self.rounds_once),
         }
-        return {name: value for name, value in found.items() if value} | {**self.clamp_defines}
+        return {name: value for name, value in macros.items() if value} | {**self.clamp_defines}
 
     def channels(self) -> Constant:
-        """Each channel's sum of weights, then its scale, then its bias: three rows of 32 bits."""
+        """Return three rows of 32 bits: each channel's sum of weights, scale, and bias."""
 
         layer = self.layer
 
@@ -100,20 +100,20 @@ class Product(Convolution):
         return Constant(12 * self.out_c, pack)
 
     def params(self) -> Params:
-        """The fields every kernel of a convolution reads, but for its pictures' scales."""
+        """Return the fields that all kernels of a convolution read, without the rows' scales."""
         layer = self.layer
         scales = Constant(8 * self.out_c, lambda: np.stack([layer.scales, layer.bias]))
         return {**Convolution.params(self), **self.clamp, "channels": scales}
 
 
 def quantised_rows(product: Product, target: Target, dtype: str = "int8") -> Rows:
-    """Return the rows of a product's input as int8, or as those numbers in `dtype`."""
+    """Return the quantised rows of a product's input, stored as `dtype`."""
     sizes = (product.batch, product.in_c, pitch_of(product.in_c))
     return quantised(product.source, sizes, product.is_asymmetric, target, dtype)
 
 
 def pitch_of(depth: int) -> int:
-    """Return how many numbers a row takes that has so many: whole vectors, which kernels load."""
+    """Return the padded length of a row: whole vectors, which kernels load."""
     return ceil_div(depth, _LANE_BYTES) * _LANE_BYTES
 
 
@@ -126,25 +126,24 @@ def quantised(
     is_centred: bool = False,
     block_size: int = 0,
 ) -> Rows:
-    """Return rows of floats as int8, or as those numbers in `dtype`; in uint8 each is 128 more.
+    """Return float rows quantised to int8, stored as `dtype`; as uint8 they are offset by 128.
 
-    `sizes`: rows, floats a row, and numbers that it becomes, behind the last one those of 0.0;
-    `is_centred`: numbers are less their row's zero point, which int16 and float32 hold;
-    `block_size`: neighbours that are summed up, 0: none.
+    `sizes`: number of rows, their length, and their padded length; `is_centred`: the zero point is
+    subtracted, for int16 and float32; `block_size`: of sums of contiguous values, 0: none.
 
     Source: tensorflow/lite/kernels/internal/reference/portable_tensor_utils.cc,
-    optimized/neon_tensor_utils.cc; which of them a runtime has is asked of it.
+    optimized/neon_tensor_utils.cc; the runtime is probed for which one it uses.
     """
     rows, depth, pitch = sizes
     values = temporary("quantised rows", (rows, pitch), dtype)
     scales = temporary("scales of rows", (rows,), "float32")
     zeros = temporary("zero points of rows", (rows,), "int32")
-    is_alone = target.group_items == 1
-    lanes = (lanes_of(depth, target) if is_alone else 0) or 1
-    own: Defines = {"LANES": lanes, "ALONE": int(is_alone)}
-    if not is_alone:
-        own["SCRATCH_INTS"] = 2 * target.group_items
-    defines: Defines = own | {
+    is_cpu = target.group_items == 1
+    lanes = (lanes_of(depth, target) if is_cpu else 0) or 1
+    group_defines: Defines = {"LANES": lanes, "ALONE": int(is_cpu)}
+    if not is_cpu:
+        group_defines["SCRATCH_INTS"] = 2 * target.group_items
+    defines: Defines = group_defines | {
         "OUT": _OUT[dtype],
         "IS_ASYMMETRIC": int(is_asymmetric),
         "SHIFT": "zero" if is_centred else -128 if dtype == "uint8" else 0,
@@ -157,26 +156,26 @@ def quantised(
     sums = temporary("sums of blocks", (rows, depth // block_size), "int32") if block_size else None
     if sums is not None:
         results |= {"block_sums_output": sums, "block_size": block_size}
-        defines = {**defines, "SUMS": _MOVED}
+        defines = {**defines, "SUMS": _INT4_OFFSET}
     file, group = "quantize_row", target.group_items
     if depth <= _LONG_ROW:
         params |= {"pitch": pitch, **results}
-        whole = launch_of(file, f"{file}_float", rows, group, params, defines)
-        return Rows((whole,), values, scales, zeros, sums)
+        row_launch = launch_of(file, f"{file}_float", rows, group, params, defines)
+        return Rows((row_launch,), values, scales, zeros, sums)
     unit = math.lcm(_LANE_BYTES, block_size or 1)
     part = ceil_div(max(_PART, ceil_div(depth, _MOST_PARTS)), unit) * unit
     parts = ceil_div(depth, part)
     ranges = temporary("ranges of parts", (rows, parts, 2), "float32")
     params |= {"part": part, "parts": parts}
-    ranged = params | {"output": ranges}
-    found = launch_of(file, f"{file}_range_float", rows * parts, group, ranged, defines)
+    range_params = params | {"output": ranges}
+    scan = launch_of(file, f"{file}_range_float", rows * parts, group, range_params, defines)
     params |= {"pitch": pitch, "ranges": ranges, **results}
-    written = launch_of(file, f"{file}_part_float", rows * parts, group, params, defines)
-    return Rows((found, written), values, scales, zeros, sums)
+    write = launch_of(file, f"{file}_part_float", rows * parts, group, params, defines)
+    return Rows((scan, write), values, scales, zeros, sums)
 
 
 def by_rows(product: Product, rows: Rows) -> Params:
-    """Return the fields that every kernel of a product reads."""
+    """Return the fields that all kernels of a product read."""
     return {
         **rows.fields,
         "output": product.result,
@@ -198,12 +197,12 @@ def blocks_of(product: Product, tile_w: int, block: int) -> dict[str, int]:
 
 
 def alternatives(product: Product, target: Target) -> tuple[Alternative, ...]:
-    """Return the portable ways to multiply, the plain one last."""
+    """Return the portable alternatives, the fallback last."""
     rows = quantised_rows(product, target)
-    both = by_rows(product, rows)
+    base = by_rows(product, rows)
     file, elements = "fully_connected", product.batch * product.out_c
-    own: Params = {"weights": as_stored(product.weights), "elements": elements}
-    launch = launch_over(file, f"{file}_hybrid", one_each(elements), both | own, product.defines)
+    fields: Params = {"weights": as_stored(product.weights), "elements": elements}
+    launch = launch_over(file, f"{file}_hybrid", one_each(elements), base | fields, product.defines)
     fallback = Alternative("plain", (*rows.launches, launch))
     lanes = lanes_of(product.out_c, target)
     if not lanes:
@@ -211,24 +210,24 @@ def alternatives(product: Product, target: Target) -> tuple[Alternative, ...]:
     tile_w = TILE_W if product.batch >= TILE_W else 1
     blocks = blocks_of(product, tile_w, lanes)
     pairs = int16_pairs(product, product.layer.widened, lanes)
-    own = {"weights": pairs, "pairs": ceil_div(product.in_c, 2), **blocks}
+    fields = {"weights": pairs, "pairs": ceil_div(product.in_c, 2), **blocks}
     tiling = by_share(blocks["items"], target)
     defines = {**product.defines, "LANES": lanes, "TILE_W": tile_w}
-    vector = launch_over(file, f"{file}_vector_hybrid", tiling, both | own, defines)
+    vector = launch_over(file, f"{file}_vector_hybrid", tiling, base | fields, defines)
     return Alternative(f"vector {lanes}x{tile_w}", (*rows.launches, vector)), fallback
 
 
 def is_hybrid(node: Node) -> bool:
-    """Whether a node has floats and weights of int8, int4 or int2."""
+    """Whether a node has float32 activations and int8, int4 or int2 weights."""
     types = [tensor.dtype for tensor in (*node.inputs[:2], *node.outputs) if tensor is not None]
     return types in [["float32", kind, "float32"] for kind in ("int8", *BITS)]
 
 
 def require_known(rules: Rules) -> None:
-    """Check that the calling TFLite quantises rows in a way that was compared.
+    """Check that the calling TFLite's way of quantising rows is known.
 
     Raises:
-        Unsupported: it was not. On aarch64 tflite-runtime's scales are products with 1 / 127.
+        Unsupported: unknown. On aarch64 tflite-runtime computes scales as products with 1 / 127.
     """
     processor = rules.processor
     if processor != "x86_64" and (processor, rules.runtime) != ("aarch64", "ai-edge-litert"):
@@ -241,7 +240,7 @@ def weight_values(weights: Tensor) -> NDArray[np.int8]:
     """Return a hybrid op's weights as int8.
 
     Raises:
-        Unsupported: they are computed, or their bytes are not as many as their shape wants.
+        Unsupported: they are not constant, or their size does not match their shape.
     """
     data = require_constant(weights, "weights")
     if weights.dtype not in BITS:
@@ -256,11 +255,11 @@ def weight_scales(weights: Tensor, channel_axis: int) -> NDArray[np.float32]:
     """Return a scale for each channel of a hybrid op's weights.
 
     Raises:
-        Unsupported: scales that do not fit, a zero point other than 0.
+        Unsupported: mismatched scales, a zero point other than 0.
     """
     if weights.blocks is not None:
         raise Unsupported("weights in blocks: only of FULLY_CONNECTED")
-    # int4 and int2 have a scale a channel as int8 has
+    # int4 and int2 have per-channel scales like int8
     as_int8 = weights if weights.dtype == "int8" else replace(weights, dtype="int8")
     scales, zero_point = quantized.weight_scales(as_int8, channel_axis)
     if zero_point:
@@ -268,33 +267,33 @@ def weight_scales(weights: Tensor, channel_axis: int) -> NDArray[np.float32]:
     return np.array(scales, np.float32)
 
 
-def require_right_signs(values: NDArray[np.generic], rules: Rules) -> None:
-    """Check that the calling TFLite multiplies these weights rightly.
+def require_correct_signs(values: NDArray[np.generic], rules: Rules) -> None:
+    """Check that the calling TFLite multiplies these weights correctly.
 
     Raises:
-        Unsupported: a weight of -128, whose sign is flipped where x86's instructions stand for
-            NEON's, which is where rows are rounded by adding a half.
+        Unsupported: a weight of -128, whose sign is flipped in NEON code translated to x86, which
+            is also the code that rounds by adding a half.
     """
     if rules.rows_round_by_adding and int(values.min()) == -128:
         raise Unsupported("a weight of -128: this TFLite flips its sign where an input is negative")
 
 
-def require_right_sums(values: NDArray[np.int8], is_asymmetric: bool, rules: Rules) -> None:
-    """Check that the calling TFLite sums these weights rightly, as rows with zero points need.
+def require_correct_sums(values: NDArray[np.int8], is_asymmetric: bool, rules: Rules) -> None:
+    """Check that the calling TFLite computes these weights' sums correctly, for zero points.
 
     Shapes:
         values (out_c, terms)
     Raises:
-        Unsupported: weights that these instructions add in 16 bits, pair by pair over 16
-            neighbours, and pass them.
+        Unsupported: sums that overflow 16 bits in that translated code, which adds pairs of 16
+            neighbours.
     """
     if not is_asymmetric or not rules.rows_round_by_adding:
         return
     whole = values.shape[1] // 16 * 16
-    if whole <= 2**11:  # of an eighth of so many bytes no sum passes 16 bits
+    if whole <= 2**11:  # an eighth of so many bytes cannot overflow 16 bits
         return
     lanes = values[:, :whole].reshape(len(values), -1, 8, 2).sum((1, 3), dtype=np.int64)
     if lanes.size and not -(2**15) <= int(lanes.min()) <= int(lanes.max()) < 2**15:
         raise Unsupported(
-            "sums of a row's weights: this TFLite adds them in 16 bits, which these pass"
+            "sums of a row's weights: this TFLite adds them in 16 bits, which these overflow"
         )

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Products of float rows, which are quantised at each run, with int4 weights in blocks.
+"""Products of float rows, quantised at run time, with blockwise int4 weights.
 
-Each block of a row of weights has a scale, so each block's sum becomes a float of its own. They are
-added in TFLite's order, block after block, and results equal its own to the last bit.
+Each block of a row of weights has a scale, so each block's sum is converted to float. These are
+added block by block, in TFLite's order, and results are bit-identical.
 """
 
 from __future__ import annotations
@@ -25,24 +25,22 @@ from delegate.ops._numbers import ceil_div
 from delegate.ops._numbers.order import in_blocks_of
 from delegate.target import Rules, Target
 
-# With fewer TFLite's kernels take other ways, which know no blocks.
+# For fewer, TFLite uses other kernels, which ignore block scales.
 _LEAST_DEPTH, _LEAST_ROWS = 32, 4
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BlockProduct:
-    """A product of `batch` float rows with int4 weights in blocks, each an even number of them."""
+    """A product of `batch` float rows with blockwise int4 weights; block sizes are even."""
 
     source: Tensor
     result: Tensor
     batch: int
-    pairs: NDArray[np.uint8]  # (out_c, blocks, pairs of weights) as stored, the first one low
+    pairs: NDArray[np.uint8]  # (out_c, blocks, pairs of weights) as stored, the low nibble first
     scales: NDArray[np.float16]  # (out_c, blocks)
     bias: NDArray[np.float32]  # (out_c,)
-    rounds_once: bool = (
-        False  # the products of scales and of zero points with what they are added to
-    )
-    # Of weights with a shift for each block: sums of the blocks of rows, and (out_c, blocks)
+    rounds_once: bool = False  # whether products and the following additions are fused
+    # For weights with a shift per block: sums of the rows' blocks, and shifts (out_c, blocks)
     shifts: tuple[Tensor, NDArray[np.float32]] | None = None
 
     @property
@@ -57,30 +55,30 @@ class BlockProduct:
 
     @property
     def defines(self) -> Defines:
-        """The macros of kernels that add shifts, and that round once."""
+        """The macros for shifts, and for rounding once."""
         once: Defines = {"ROUNDS_ONCE": 1} if self.rounds_once else {}
         return {"HAS_SHIFTS": int(self.shifts is not None), **once}
 
     def channels(self) -> Constant:
-        """Each channel's offset, then its bias: two rows of floats."""
+        """Return each channel's offset, then its bias: two rows of floats."""
         pairs, scales, bias, dtype = self.pairs, self.scales, self.bias, np.float32
         if self.rounds_once:
-            dtype = np.float64  # which holds a product, and its sum with a float but for a tie
+            dtype = np.float64  # exact for a product, and for its sum with a float except near ties
         return Constant(8 * self.out_c, lambda: np.stack([_offsets(pairs, scales, dtype), bias]))
 
     def has_shifts_as(self, dtype: str) -> bool:
-        """Whether there are shifts, each of which is a number of this type, too."""
+        """Whether there are shifts, all representable in this type."""
         if self.shifts is None or dtype == "float32":
             return self.shifts is not None
         _, values = self.shifts
-        if dtype == "float16" and _are_plain_halves(values):
+        if dtype == "float16" and _are_normal_fp16(values):
             return True
         return bool((values.astype(dtype).astype(np.float32) == values).all())
 
     def more(self, lanes: int, dtype: str = "float32") -> Params:
-        """Return the fields of shifts, `lanes` channels side by side, if there are any.
+        """Return the fields of shifts, interleaved by `lanes` channels, if there are any.
 
-        `dtype`: which they have in memory.
+        `dtype`: their type in memory.
 
         Shapes:
             shifts (channel blocks, blocks, lanes); the last channel block ends with the last
@@ -98,41 +96,41 @@ class BlockProduct:
         return {"sums": sums, "shifts": Constant(size, pack)}
 
 
-def _are_plain_halves(values: NDArray[np.float32]) -> bool:
-    """Whether each is a float16, too: no infinity, and none of those below its least normal one.
+def _are_normal_fp16(values: NDArray[np.float32]) -> bool:
+    """Whether all are zeros or normal fp16 numbers.
 
-    NumPy converts to and from float16 number by number.
+    Faster than NumPy's conversions to and from float16, which are not vectorised.
     """
     bits = np.ascontiguousarray(values).view(np.uint32)
     exponents = bits & np.uint32(0x7F800000)
-    is_half = (exponents >= np.uint32(113 << 23)) & (exponents <= np.uint32(142 << 23))
+    is_normal = (exponents >= np.uint32(113 << 23)) & (exponents <= np.uint32(142 << 23))
     is_zero = (bits & np.uint32(0x7FFFFFFF)) == 0
-    return not (bits & np.uint32(0x1FFF)).any() and bool((is_half | is_zero).all())
+    return not (bits & np.uint32(0x1FFF)).any() and bool((is_normal | is_zero).all())
 
 
 def _offsets(
     pairs: NDArray[np.uint8], scales: NDArray[np.float16], dtype: type[np.floating[Any]]
 ) -> NDArray[np.float32]:
-    """Return what a row's zero point is multiplied by: its weights' sum, added as results are.
+    """Return the factor of the rows' zero points: each channel's sum of weights, in TFLite's order.
 
-    `dtype`: of products, which are rounded before they are added.
+    `dtype`: of products before the addition.
     """
-    moved = pairs ^ 0x88  # each weight 8 more
-    both = (moved & 15) + (moved >> 4)
-    # As a product of matrices: a sum of so short rows would take four times as long.
+    unsigned = pairs ^ 0x88  # each weight offset by 8
+    pair_sums = (unsigned & 15) + (unsigned >> 4)
+    # As a matrix product: np.sum takes four times as long for such short rows.
     count = pairs.shape[2]
-    sums = both.astype(np.float32) @ np.ones(count, np.float32) - np.float32(16 * count)
-    found = np.zeros(len(pairs), np.float32)
-    for factors, of_block in zip(scales.astype(dtype).T, sums.T, strict=True):
-        found = (found + factors * of_block).astype(np.float32)
-    return found
+    sums = pair_sums.astype(np.float32) @ np.ones(count, np.float32) - np.float32(16 * count)
+    offsets = np.zeros(len(pairs), np.float32)
+    for factors, block_sums in zip(scales.astype(dtype).T, sums.T, strict=True):
+        offsets = (offsets + factors * block_sums).astype(np.float32)
+    return offsets
 
 
 def pairs_of(weights: Tensor, scales: NDArray[np.float16]) -> NDArray[np.uint8]:
-    """Return int4 weights by their blocks, two in a byte as the file has them.
+    """Return int4 weights by block, two per byte as in the file.
 
     Raises:
-        Unsupported: they are computed, or their bytes are not as many as their shape wants.
+        Unsupported: they are not constant, or their size does not match their shape.
     """
     data = require_constant(weights, "weights")
     if 2 * data.size != math.prod(weights.shape):
@@ -142,32 +140,32 @@ def pairs_of(weights: Tensor, scales: NDArray[np.float16]) -> NDArray[np.uint8]:
 
 
 def by_eights(pairs: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """Return int4 weights, 8 more: of each eight neighbours four low in a byte, and four high.
+    """Return int4 weights offset by 8: of each eight, four in the low nibbles and four in the high.
 
     Shapes:
-        (..., pairs), as the file has them -> the same
+        (..., pairs) as in the file -> the same shape
     """
-    words = np.ascontiguousarray(pairs).view("<u4") ^ np.uint32(0x88888888)  # eight neighbours
-    low, high = _one_a_byte(words & np.uint32(0xFFFF)), _one_a_byte(words >> np.uint32(16))
-    side_by_side: NDArray[np.uint8] = (low | (high << np.uint32(4))).view(np.uint8)
-    return side_by_side
+    words = np.ascontiguousarray(pairs).view("<u4") ^ np.uint32(0x88888888)  # eight weights each
+    low, high = _expand_nibbles(words & np.uint32(0xFFFF)), _expand_nibbles(words >> np.uint32(16))
+    interleaved: NDArray[np.uint8] = (low | (high << np.uint32(4))).view(np.uint8)
+    return interleaved
 
 
-def _one_a_byte(words: NDArray[np.uint32]) -> NDArray[np.uint32]:
-    """Give each of the four numbers in a word's low half a byte of it."""
-    apart = (words | (words << np.uint32(8))) & np.uint32(0x00FF00FF)
-    found: NDArray[np.uint32] = (apart | (apart << np.uint32(4))) & np.uint32(0x0F0F0F0F)
-    return found
+def _expand_nibbles(words: NDArray[np.uint32]) -> NDArray[np.uint32]:
+    """Expand the four nibbles in a word's low half to bytes."""
+    spread = (words | (words << np.uint32(8))) & np.uint32(0x00FF00FF)
+    expanded: NDArray[np.uint32] = (spread | (spread << np.uint32(4))) & np.uint32(0x0F0F0F0F)
+    return expanded
 
 
 def block_scales(weights: Tensor, rules: Rules) -> NDArray[np.float16]:
-    """Return the scales of int4 weights in blocks, which this TFLite multiplies rightly.
+    """Return the scales of blockwise int4 weights that this TFLite supports.
 
     Shapes:
         -> (rows, blocks)
     Raises:
-        Unsupported: weights, blocks or scales that TFLite's kernels do not know.
-    Source: tflite/kernels/fully_connected.cc of ai-edge-litert, whose outputs were compared
+        Unsupported: weights, blocks or scales that TFLite's kernels do not support.
+    Source: tflite/kernels/fully_connected.cc of ai-edge-litert, and comparisons of its outputs
     """
     assert weights.blocks is not None
     scales, size = weights.blocks.scales, weights.blocks.size
@@ -195,11 +193,11 @@ def block_scales(weights: Tensor, rules: Rules) -> NDArray[np.float16]:
 
 
 def alternatives(product: BlockProduct, target: Target) -> tuple[Alternative, ...]:
-    """Return the portable ways to multiply, the plain one last."""
+    """Return the portable alternatives, the fallback last."""
     depth, out_c, scales = product.in_c, product.out_c, product.scales
     sizes = (product.batch, depth, hybrid.pitch_of(depth))
     rows = hybrid.quantised(product.source, sizes, True, target)
-    both: Params = {
+    common: Params = {
         **rows.fields,
         "output": product.result,
         "out_c": out_c,
@@ -208,12 +206,12 @@ def alternatives(product: BlockProduct, target: Target) -> tuple[Alternative, ..
         "channels": product.channels(),
     }
     file, elements = "fully_connected", product.batch * out_c
-    own: Params = {
+    fields: Params = {
         "weights": as_stored(product.pairs),
         "scales": Constant(4 * scales.size, lambda: scales.astype(np.float32)),
         "elements": elements,
     }
-    params = both | own | product.more(1)
+    params = common | fields | product.more(1)
     tiling = one_each(elements)
     launch = launch_over(file, f"{file}_blocks_hybrid", tiling, params, product.defines)
     fallback = Alternative("plain", (*rows.launches, launch))
@@ -223,19 +221,19 @@ def alternatives(product: BlockProduct, target: Target) -> tuple[Alternative, ..
     tile_w = hybrid.TILE_W if product.batch >= hybrid.TILE_W else 1
     row_blocks = ceil_div(product.batch, tile_w)
     items = row_blocks * ceil_div(out_c, lanes)
-    own = {**_side_by_side(product, lanes), "rows": product.batch, "row_blocks": row_blocks}
+    fields = {**_interleaved(product, lanes), "rows": product.batch, "row_blocks": row_blocks}
     vector = launch_over(
         file,
         f"{file}_vector_blocks_hybrid",
         by_share(items, target),
-        both | own | product.more(lanes) | {"items": items},
+        common | fields | product.more(lanes) | {"items": items},
         product.defines | {"LANES": lanes, "TILE_W": tile_w},
     )
     return Alternative(f"vector {lanes}x{tile_w}", (*rows.launches, vector)), fallback
 
 
-def _side_by_side(product: BlockProduct, lanes: int) -> Params:
-    """Return weights and scales as `lanes` neighbouring channels are read at once.
+def _interleaved(product: BlockProduct, lanes: int) -> Params:
+    """Return weights and scales, interleaved by `lanes` channels.
 
     Shapes:
         weights (channel blocks, blocks, pairs, lanes), scales (channel blocks, blocks, lanes); the

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Convolutions of float pictures with int8 weights: hybrid ops, on any device.
+"""Hybrid convolutions, of float images and int8 weights, on any device.
 
-Each picture becomes int16 numbers, which are those of int8 less its zero point, so that padding
-is zeros. Over vectors of channels, then plain.
+Each image is quantised to int8 and stored as int16 minus its zero point, so that padding is 0.
+Alternatives: vectors of channels, and plain.
 """
 
 from __future__ import annotations
@@ -31,30 +31,28 @@ from delegate.ops._launches.tiles import (
 from delegate.ops._numbers import ceil_div
 from delegate.target import Target
 
-_WIDE = 64  # values of a tile of TILE_W pixels
+_WIDE = 64  # values in registers for a tile of TILE_W pixels
 
 
 def conv_2d(product: Product, target: Target) -> tuple[Alternative, ...]:
-    """Return the launches of a CONV_2D: by proven instructions first, the plain one last."""
+    """Return the alternatives of a CONV_2D: proven instructions first, the fallback last."""
     variants = (x86_conv_2d.hybrid, arm_conv_2d.hybrid, nvidia_conv_2d.hybrid)
-    proven = (found for variant in variants for found in variant(product, target))
-    return (*proven, *_portable(product, target))
+    fast = (each for variant in variants for each in variant(product, target))
+    return (*fast, *_portable(product, target))
 
 
 def _portable(product: Product, target: Target) -> tuple[Alternative, ...]:
-    """Return the launches for any device: in blocks where one fits, then plain, for groups too."""
-    product, pictures = _quantised(product, target)
-    file, scales = "conv_2d_hybrid", _scales(pictures)
+    """Return the portable alternatives: blocks if one fits, then plain, which supports groups."""
+    product, images = _quantised(product, target)
+    file, scales = "conv_2d_hybrid", _scales(images)
     defines: Defines = product.defines
     groups = {"group_in_c": product.group_in_c, "group_out_c": product.group_out_c}
-    last = _after(
-        pictures, fallback(product, file, file, product.weights, scales | groups, defines)
-    )
+    plain = _after(images, fallback(product, file, file, product.weights, scales | groups, defines))
     is_cpu = target.group_items == 1
     lanes = lanes_of(product.out_c, target)
     block = block_of(product.out_c, target) if is_cpu else (lanes, 1) if lanes else None
     if block is None or product.groups > 1:
-        return (last,)
+        return (plain,)
     lanes, vectors = block
     tile_w = tile_w_of(product.pixels, TILE_W if target.keeps(_WIDE) else TILE_W // 2)
     blocks = ceil_div(product.out_c, lanes * vectors)
@@ -75,18 +73,18 @@ def _portable(product: Product, target: Target) -> tuple[Alternative, ...]:
     defines |= {"LANES": lanes, "VECTORS": vectors, "TILE_W": tile_w, "IS_ALIGNED": int(is_aligned)}
     kernel = "conv_2d_tiled_hybrid"
     launch = launch_of(file, kernel, tiles, target.group_items, params, defines)
-    return _after(pictures, Alternative(f"tiled {lanes}x{vectors}", (launch,))), last
+    return _after(images, Alternative(f"tiled {lanes}x{vectors}", (launch,))), plain
 
 
 def depthwise_conv_2d(product: Product, target: Target) -> tuple[Alternative, ...]:
-    """Return the launches of a depthwise one: over vectors where they fit, then plain."""
-    product, pictures = _quantised(product, target)
-    file, scales = "depthwise_conv_2d_hybrid", _scales(pictures)
-    own = {"depth_multiplier": product.group_out_c}
-    last = _after(pictures, fallback(product, file, file, product.by_tap(), scales | own))
+    """Return the alternatives of a depthwise convolution: vectors if they fit, then plain."""
+    product, images = _quantised(product, target)
+    file, scales = "depthwise_conv_2d_hybrid", _scales(images)
+    extra = {"depth_multiplier": product.group_out_c}
+    plain = _after(images, fallback(product, file, file, product.by_tap(), scales | extra))
     lanes = lanes_of(product.out_c, target)
     if lanes == 0 or product.group_out_c > 1:
-        return (last,)
+        return (plain,)
     tile_w = TILE_W if product.area.out_w >= TILE_W else 1
     channel_blocks = ceil_div(product.out_c, lanes)
     row_blocks = ceil_div(product.area.out_w, tile_w)
@@ -105,14 +103,14 @@ def depthwise_conv_2d(product: Product, target: Target) -> tuple[Alternative, ..
     defines: Defines = {"LANES": lanes, "TILE_W": tile_w, "IS_ALIGNED": int(is_aligned)}
     tiling, kernel = by_share(items, target), "depthwise_conv_2d_vector_hybrid"
     launch = launch_over(file, kernel, tiling, params, defines)
-    return _after(pictures, Alternative(f"vector {lanes}x{tile_w}", (launch,))), last
+    return _after(images, Alternative(f"vector {lanes}x{tile_w}", (launch,))), plain
 
 
 def _quantised(product: Product, target: Target) -> tuple[Product, Rows]:
-    """Return a convolution on its pictures as numbers, and what makes them so.
+    """Return the convolution on quantised images, and these with the launches that quantise.
 
     Raises:
-        Unsupported: a picture of more numbers than kernels count.
+        Unsupported: an image with too many elements.
     """
     depth = product.area.in_h * product.area.in_w * product.in_c
     elements_of(product.source)
@@ -121,9 +119,9 @@ def _quantised(product: Product, target: Target) -> tuple[Product, Rows]:
     return replace(product, source=rows.values), rows
 
 
-def _scales(pictures: Rows) -> dict[str, int | Tensor]:
-    return {"row_scales": pictures.scales}
+def _scales(images: Rows) -> dict[str, int | Tensor]:
+    return {"row_scales": images.scales}
 
 
-def _after(pictures: Rows, alternative: Alternative) -> Alternative:
-    return replace(alternative, launches=(*pictures.launches, *alternative.launches))
+def _after(images: Rows, alternative: Alternative) -> Alternative:
+    return replace(alternative, launches=(*images.launches, *alternative.launches))

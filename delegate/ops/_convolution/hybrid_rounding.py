@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How often TFLite rounds where a hybrid op adds a scaled sum to a float: once or twice."""
+"""Whether TFLite rounds once or twice when a hybrid op adds a scaled sum to a float."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from delegate.target import Rules
 
 
 def rounds_once(rules: Rules, rows: int, depth: int, units: int) -> bool:
-    """Whether the calling TFLite rounds a scaled sum and what it is added to once.
+    """Whether the calling TFLite fuses the scaling and addition of a sum, so rounds once.
 
     Raises:
-        Unsupported: that is not known for so many rows.
+        Unsupported: unknown for this number of rows.
     Source: tflite/kernels/internal/optimized/neon_tensor_utils.cc
-    MatrixBatchVectorMultiplyAccumulate; seen on ai-edge-litert 2.3.0
+    MatrixBatchVectorMultiplyAccumulate; observed with ai-edge-litert 2.3.0
     """
     if rules.processor != "aarch64":
         return False
@@ -25,11 +25,11 @@ def rounds_once(rules: Rules, rows: int, depth: int, units: int) -> bool:
 
 
 def depends_on_dot_products(rows: int, depth: int, units: int) -> bool:
-    """Whether TFLite on aarch64 multiplies these sizes otherwise where it has dot products."""
+    """Whether TFLite on aarch64 uses another kernel for these sizes if it has dot products."""
     if rows < 2 or depth % 16 or units % 2 or units < rows:
         return False
     if rows % 4 and depth * units < 128 * 128:
         return False
-    # Of many rows the product is a GEMM's, sooner the nearer the matrix is to a square.
+    # With many rows it uses a GEMM, the earlier the closer the matrix is to a square.
     ratio = max(depth, units) // min(depth, units)
     return bool(units % 4) or rows < max(16, 8 << (ratio.bit_length() - 1))

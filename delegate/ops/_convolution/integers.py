@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""CONV_2D and DEPTHWISE_CONV_2D of 8 bits, and of int16 with int8 weights, on any device.
+"""CONV_2D and DEPTHWISE_CONV_2D in 8 bits, and in int16 with int8 weights, on any device.
 
-Over vectors of channels, then plain.
+Alternatives: vectors of channels, and plain.
 """
 
 from __future__ import annotations
@@ -17,24 +17,24 @@ from delegate.ops._launches.wide_sums import DOUBLE, TERMS_AN_INT
 from delegate.ops._numbers import ceil_div
 from delegate.target import Target
 
-# Pixels a work-item, which share the weights they load; with 2 vectors of 16 lanes they fill 8 of
+# Pixels per work-item, which share loaded weights; with 2 vectors of 16 lanes their sums take 8 of
 # AVX-512's 32 registers.
 TILE_W = 4
-# Registers that keep the tile of the depthwise kernels, whose loops some compilers do not unroll,
-# or all pixels of four channels of int16; those of one pixel, but for doubles' products.
+# _MANY: registers for the tile of the depthwise kernels, whose loops some compilers do not unroll,
+# or for all pixels of four int16 channels. _SOME: for one such pixel, without products of doubles.
 _MANY, _SOME = 112, 40
 
 
 def conv_2d_quant8(conv: Quant8Convolution, target: Target) -> tuple[Alternative, ...]:
-    """Return the portable launches of a CONV_2D: in blocks where one fits, then plain."""
+    """Return the portable alternatives of a CONV_2D: blocks if one fits, then plain."""
     elem = ELEM[conv.source.dtype]
     defines: Defines = {"SINGLE_ROUNDING": int(conv.single_rounding), **conv.defines, "ELEM": elem}
-    of_weights: Defines = {"WEIGHT": elem}
-    last = fallback(conv, "conv_2d", "conv_2d_quant8", conv.weights, None, defines | of_weights)
-    # Devices with groups of several work-items have blocks of their own: simt/conv_2d.py.
+    weight_define: Defines = {"WEIGHT": elem}
+    plain = fallback(conv, "conv_2d", "conv_2d_quant8", conv.weights, None, defines | weight_define)
+    # Devices with several work-items per group have their own blocks: simt/conv_2d.py.
     block = None if target.group_items > 1 else block_of(conv.out_c, target)
     if block is None:
-        return (last,)
+        return (plain,)
     lanes, vectors = block
     tile_w = TILE_W if conv.pixels >= TILE_W else 1
     blocks, pixel_blocks = ceil_div(conv.out_c, lanes * vectors), ceil_div(conv.pixels, tile_w)
@@ -56,27 +56,27 @@ def conv_2d_quant8(conv: Quant8Convolution, target: Target) -> tuple[Alternative
         },
         defines | {"LANES": lanes, "VECTORS": vectors, "TILE_W": tile_w},
     )
-    return Alternative(f"tiled {lanes}x{vectors}", (launch,)), last
+    return Alternative(f"tiled {lanes}x{vectors}", (launch,)), plain
 
 
 def block_of(channels: int, target: Target) -> tuple[int, int] | None:
-    """Return (lanes, vectors) of the block that wastes least, or None where none fits."""
+    """Return (lanes, vectors) of the block that wastes least, or None if none fits."""
     width = min(target.vector_width, 16)
     sizes = [(width, 2), (width, 1), *((lanes, 1) for lanes in (8, 4) if lanes < width)]
     fitting = [(lanes, vectors) for lanes, vectors in sizes if lanes * vectors <= channels]
-    # A block costs its vectors, and about half of one for what does not depend on their number.
+    # A block costs its vectors, plus a fixed cost of about half a vector.
     return min(fitting, default=None, key=lambda s: ceil_div(channels, s[0] * s[1]) * (s[1] + 0.5))
 
 
 def depthwise_conv_2d_quant8(conv: Quant8Convolution, target: Target) -> tuple[Alternative, ...]:
-    """Return the portable launches of a depthwise one: over vectors where they fit, then plain."""
+    """Return the portable alternatives of a depthwise one: vectors if they fit, then plain."""
     elem = ELEM[conv.source.dtype]
-    own, types = {"depth_multiplier": conv.group_out_c}, {"ELEM": elem, "WEIGHT": elem}
+    extra, types = {"depth_multiplier": conv.group_out_c}, {"ELEM": elem, "WEIGHT": elem}
     file = "depthwise_conv_2d"
-    last = fallback(conv, file, f"{file}_quant8", conv.by_tap(), own, types)
+    plain = fallback(conv, file, f"{file}_quant8", conv.by_tap(), extra, types)
     lanes = lanes_of(conv.out_c, target)
     if lanes == 0 or conv.group_out_c > 1 or not target.keeps(_MANY):
-        return (last,)
+        return (plain,)
     tile_w = TILE_W if conv.area.out_w >= TILE_W else 1
     channel_blocks, row_blocks = ceil_div(conv.out_c, lanes), ceil_div(conv.area.out_w, tile_w)
     items = conv.batch * conv.area.out_h * row_blocks * channel_blocks
@@ -95,23 +95,23 @@ def depthwise_conv_2d_quant8(conv: Quant8Convolution, target: Target) -> tuple[A
         },
         {"ELEM": elem, "LANES": lanes, "TILE_W": tile_w},
     )
-    return Alternative(f"vector {lanes}x{tile_w}", (launch,)), last
+    return Alternative(f"vector {lanes}x{tile_w}", (launch,)), plain
 
 
 def conv_2d_quant16(conv: Quant16Convolution, target: Target) -> tuple[Alternative, ...]:
-    """Return the same of int16: in blocks where one fits, then plain, for groups too."""
+    """Return the same for int16: blocks if one fits, then plain, which supports groups."""
     weights = conv.weights
     groups = {"group_in_c": conv.group_in_c, "group_out_c": conv.group_out_c}
     file = "conv_2d_quant16"
-    last = fallback(conv, file, file, conv.weights, groups, conv.sums.defines)
+    plain = fallback(conv, file, file, conv.weights, groups, conv.sums.defines)
     is_cpu = target.group_items == 1
     if is_cpu:
         block = block_of(conv.out_c, target)
     else:
-        lanes = _lanes_kept(conv, target)
+        lanes = _register_lanes(conv, target)
         block = (lanes, 1) if conv.out_c >= lanes else None
     if block is None or conv.groups > 1:
-        return (last,)
+        return (plain,)
     lanes, vectors = block
     most = TILE_W if is_cpu or target.keeps(_MANY) else 1
     tile_w = most if conv.pixels >= most else 1
@@ -138,23 +138,23 @@ def conv_2d_quant16(conv: Quant16Convolution, target: Target) -> tuple[Alternati
         conv.sums.defines
         | {"LANES": lanes, "VECTORS": vectors, "TILE_W": tile_w, "IS_ALIGNED": int(is_aligned)},
     )
-    return Alternative(f"tiled {lanes}x{vectors}", (launch,)), last
+    return Alternative(f"tiled {lanes}x{vectors}", (launch,)), plain
 
 
-def _lanes_kept(conv: Quant16Convolution, target: Target) -> int:
-    """Return how many channels' sums, of 64 bits, registers keep while they are scaled."""
+def _register_lanes(conv: Quant16Convolution, target: Target) -> int:
+    """Return the number of channels whose 64-bit sums fit in registers during rescaling."""
     needed = _MANY if conv.sums.rounding == DOUBLE else _SOME
     return 4 if target.keeps(needed) else 2
 
 
 def depthwise_conv_2d_quant16(conv: Quant16Convolution, target: Target) -> tuple[Alternative, ...]:
-    """Return the launches of a depthwise one: over vectors where they fit, then plain."""
-    layer, own = conv.layer, {"depth_multiplier": conv.group_out_c}
+    """Return the alternatives of a depthwise convolution: vectors if they fit, then plain."""
+    layer, extra = conv.layer, {"depth_multiplier": conv.group_out_c}
     file = "depthwise_conv_2d_quant16"
-    last = fallback(conv, file, file, conv.by_tap(), own, conv.sums.defines)
+    plain = fallback(conv, file, file, conv.by_tap(), extra, conv.sums.defines)
     lanes = lanes_of(conv.out_c, target)
     if lanes == 0 or conv.group_out_c > 1 or conv.taps > TERMS_AN_INT:
-        return (last,)
+        return (plain,)
     tile_w = TILE_W if conv.area.out_w >= TILE_W and target.keeps(_MANY) else 1
     channel_blocks, row_blocks = ceil_div(conv.out_c, lanes), ceil_div(conv.area.out_w, tile_w)
     items = conv.batch * conv.area.out_h * row_blocks * channel_blocks
@@ -173,4 +173,4 @@ def depthwise_conv_2d_quant16(conv: Quant16Convolution, target: Target) -> tuple
         },
         conv.sums.defines | {"LANES": lanes, "TILE_W": tile_w, "IS_ALIGNED": int(is_aligned)},
     )
-    return Alternative(f"vector {lanes}x{tile_w}", (launch,)), last
+    return Alternative(f"vector {lanes}x{tile_w}", (launch,)), plain

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Weights, zero points and channels' constants as several convolution kernels read them.
+"""Packed weights, zero points and channel constants of convolution kernels.
 
-An output channel's constants are its bias, and the numbers that scale its sums. The scaling is a
-fixed-point multiplier and shift, or where the host has proven that one float multiply-add gives the
-same, that float's factor and offset. Kernels tell which by reading the shift as an int: a shift is
-at most 30, the bits of an offset are more. Layouts differ in how many channels are treated alike.
+The constants of an output channel are its bias and the numbers that requantise its sums: a
+fixed-point multiplier and shift, or, where the host has proven a float multiply-add to be equal,
+its factor and offset. Kernels distinguish them by the shift as an int: a shift is at most 30, the
+bits of an offset are larger. Layouts differ in how many channels share one of the two.
 """
 
 from __future__ import annotations
@@ -25,22 +25,21 @@ from delegate.ops._numbers import ceil_div, fixed_point
 from delegate.ops._numbers.float_requantize import FloatRescale, float_rescale
 from delegate.ops._numbers.order import in_blocks_of, transposed
 
-# The number of the fixed-point form, FIXED in conv_2d_x86.clh; a lower number is a float
-# form with so many exceptions.
+# Marks fixed point, as FIXED in conv_2d_x86.clh; lower numbers mark floats with so many exceptions.
 FIXED = 3
 
 Blocked = Callable[[NDArray[Any]], NDArray[Any]]  # (channels,) -> (blocks, vectors, lanes)
 
 
 def as_stored(weights: NDArray[np.generic]) -> Constant:
-    """The weights byte by byte as the record has them."""
+    """Return the weights as they are in the record."""
     return Constant(weights.nbytes, lambda: weights)
 
 
 def int16_pairs(
     conv: Convolution, centred: Callable[[], NDArray[np.integer]], block: int
 ) -> Constant:
-    """Weights less their zero point, as 16 bits, in pairs, which two multiplications take."""
+    """Return weights minus their zero point as int16, in pairs for dot products of two."""
     return in_steps_of((ceil_div(conv.in_c, 2), 2), conv, centred, block, "int16")
 
 
@@ -51,20 +50,21 @@ def in_steps_of(
     block: int,
     dtype: str,
 ) -> Constant:
-    """Weights in steps along the input channel, those of a block of channels side by side.
+    """Return weights in steps along the input channels, interleaved by blocks of output channels.
 
-    `steps`: how many, and the weights of one, 0 behind the last; the last block: `in_blocks_of`.
+    `steps`: their number, and the weights per step, padded with 0; for the last block see
+    `in_blocks_of`.
 
     Shapes:
-        (out_c, taps, in_c) -> (blocks, taps, *steps), with (block,) between the two steps
+        (out_c, taps, in_c) -> (blocks, taps, steps[0], block, steps[1])
     """
     out_c, taps, in_c = conv.weights.shape
     shape = (ceil_div(out_c, block), block, taps, *steps)
 
     def pack() -> NDArray[Any]:
-        values, whole = weights(), (shape[0] * block, taps, math.prod(steps))
-        if values.shape != whole:
-            padded = np.zeros(whole, dtype)
+        values, padded_shape = weights(), (shape[0] * block, taps, math.prod(steps))
+        if values.shape != padded_shape:
+            padded = np.zeros(padded_shape, dtype)
             padded[:, :, :in_c] = values[in_blocks_of(block, out_c).ravel()]
             values = padded
         return transposed(values.astype(dtype, copy=False).reshape(shape), 0, 2, 3, 1)
@@ -73,16 +73,15 @@ def in_steps_of(
 
 
 def zeros(count: int) -> Constant:
-    """Return `count` floats of zero, and room for one vector more."""
+    """Return `count` zero floats, plus one vector."""
     return Constant(4 * (count + 16), lambda: np.zeros(count + 16, np.float32))
 
 
 def packed(values: NDArray[np.float32], lanes: int, vectors: int = 1) -> NDArray[np.float32]:
-    """Return (out_c, taps, in_c) weights in the order a block of channels reads them.
+    """Return (out_c, taps, in_c) weights, interleaved by blocks of output channels.
 
     Shapes:
-        -> (blocks, taps, in_c, vectors * lanes); vectors that would pass the last channel end
-        with it
+        -> (blocks, taps, in_c, vectors * lanes); the last vectors end with the last channel
     """
     out_c, taps, in_c = values.shape
     blocks = ceil_div(out_c, lanes * vectors)
@@ -92,12 +91,12 @@ def packed(values: NDArray[np.float32], lanes: int, vectors: int = 1) -> NDArray
 
 
 def zeros_row(channels: int, zero_point: int, dtype: str) -> Constant:
-    """A pixel of zero points, which out-of-bounds taps read, and room for one vector more."""
+    """Return a pixel of zero points for out-of-bounds taps, plus one vector."""
     return Constant(channels + 16, lambda: np.full(channels + 16, zero_point, dtype))
 
 
 def four_zeros(zero_point: int, dtype: str) -> int:
-    """Four zero points of one byte each as the bytes of an int32."""
+    """Return four 8-bit zero points packed in an int32."""
     return int(np.full(4, zero_point, dtype).view(np.int32)[0])
 
 
@@ -106,23 +105,23 @@ def fallback(
     file: str,
     kernel: str,
     weights: NDArray[np.generic],
-    own: Mapping[str, int | Tensor] | Mapping[str, int] | None = None,
+    extra: Mapping[str, int | Tensor] | Mapping[str, int] | None = None,
     defines: Mapping[str, int | str] | None = None,
 ) -> Alternative:
-    """Return the launch of one work-item an output element; `own`: its op's fields."""
+    """Return the fallback, with a work-item per output element; `extra`: the op's own fields."""
     fields: Params = {"weights": as_stored(weights)}
     if isinstance(conv, Quant8Convolution):
         bias = conv.bias
         fields["channels"] = fixed_rows(lambda: bias, conv.scaling)
         fields |= {"input_zero": conv.input_zero, "weight_zero": conv.weight_zero}
-    fields |= {**(own or {}), "elements": conv.elements}
+    fields |= {**(extra or {}), "elements": conv.elements}
     tiling = one_each(conv.elements)
     launch = launch_over(file, kernel, tiling, conv.params() | fields, defines)
     return Alternative("plain", (launch,))
 
 
 def fixed_rows(bias: Callable[[], NDArray[np.int64]], scaling: NDArray[np.int32]) -> Constant:
-    """Each channel's bias, multiplier and shift.
+    """Return each channel's bias, multiplier and shift.
 
     Shapes:
         three rows of int32
@@ -139,10 +138,9 @@ def alike_rows(
     uses_floats: bool,
     block: int,
 ) -> Constant:
-    """Rows as `fixed_rows`, or bias, float factor and offset if all channels' are proven.
+    """Return rows as `fixed_rows`, or bias, float factor and offset if proven for all channels.
 
-    The kernel's half is finish.clh. Each block of channels has its rows side by side,
-    at a multiple of their size.
+    The kernel's part is finish.clh. The rows of each block of channels are contiguous and aligned.
 
     Shapes:
         (blocks, 3 rows, block) of int32; the last block ends with the last channel
@@ -164,9 +162,9 @@ def alike_rows(
 
 
 def alike_by_eight_rows(conv: Quant8Convolution, padded_c: int) -> Constant:
-    """The same, decided for each 8 neighbouring channels; rows of `padded_c`, filled with zeros.
+    """Return the same, decided per 8 adjacent channels; rows are padded with zeros to `padded_c`.
 
-    The kernel's half is requantize_word.clh.
+    The kernel's part is requantize_word.clh.
 
     Shapes:
         three rows of padded_c int32
@@ -183,18 +181,18 @@ def alike_by_eight_rows(conv: Quant8Convolution, padded_c: int) -> Constant:
         floats = fixed.copy()
         floats[1, :out_c] = rescale.factor.view(np.int32)
         floats[2, :out_c] = rescale.offset.view(np.int32)
-        usable = np.ones(ceil_div(padded_c, 8) * 8, np.bool_)
-        usable[:out_c] = rescale.exact & (rescale.offset > 0)
-        is_float = usable.reshape(-1, 8).all(1).repeat(8)[:padded_c]
+        is_usable = np.ones(ceil_div(padded_c, 8) * 8, np.bool_)
+        is_usable[:out_c] = rescale.exact & (rescale.offset > 0)
+        is_float = is_usable.reshape(-1, 8).all(1).repeat(8)[:padded_c]
         return np.where(is_float, floats, fixed)
 
     return Constant(12 * padded_c, pack)
 
 
 def vector_rows(conv: Quant8Convolution, input_zero: int, blocked: Blocked) -> NDArray[np.int32]:
-    """Each block's biases, both numbers of its scaling, and which vectors are scaled by floats.
+    """Return each block's biases, both rows of its scaling, and which vectors use floats.
 
-    `input_zero`: the inputs' zero point after the kernel's shift. The kernel's half is
+    `input_zero`: the inputs' zero point after the kernel's offset. The kernel's part is
     depthwise_conv_2d_x86.clh.
 
     Shapes:
@@ -216,24 +214,24 @@ def vector_rows(conv: Quant8Convolution, input_zero: int, blocked: Blocked) -> N
 
 
 def vector_rows_a_block(vectors: int) -> int:
-    """Return how many vectors `vector_rows` has for a block."""
+    """Return the number of vectors per block in `vector_rows`."""
     return 3 * vectors + 1
 
 
 def exception_rows(
     conv: Quant8Convolution, least: int, centre: int | None, blocked: Blocked
 ) -> NDArray[np.int32]:
-    """`vector_rows` with up to two sums a channel whose results are corrected.
+    """Return `vector_rows` with up to two sums per channel whose results are corrected.
 
-    `least`: the smallest input after the kernel's shift; `centre`: see `float_rescale`. The
-    kernel's half is conv_2d_x86.clh.
+    `least`: the lowest input after the kernel's offset; `centre`: see `float_rescale`. The kernel's
+    part is conv_2d_x86.clh.
 
     Shapes:
         -> (blocks, 7 * vectors + 1, lanes)
     """
     total = conv.weight_sums()
     positive = np.maximum(conv.centred(), 0).sum((1, 2), dtype=np.int64)
-    limits = np.iinfo(conv.weights.dtype.name)  # which the inputs have, too
+    limits = np.iinfo(conv.weights.dtype.name)  # the same as of the inputs
     low, high = (int(limit) - conv.input_zero for limit in (limits.min, limits.max))
     sums = (
         conv.bias + positive * low + (total - positive) * high,
@@ -242,25 +240,25 @@ def exception_rows(
     rescale = _rescale(conv, centre=centre, sums=sums, exceptions=2)
     bias = conv.bias - (conv.input_zero - least) * total
     corrections = (rescale.correction != 0).sum(0)
-    forms = blocked(np.where(rescale.exact, corrections, FIXED)).max(2)
+    modes = blocked(np.where(rescale.exact, corrections, FIXED)).max(2)
     floats = [bias + rescale.added, rescale.factor, rescale.offset]
     for exception, correction in zip(rescale.exception, rescale.correction, strict=True):
         floats += [exception, correction]
     blocks, vectors, lanes = blocked(bias).shape
     rows = np.zeros((blocks, exception_rows_a_block(vectors), lanes), np.int32)
-    is_fixed = (forms == FIXED)[:, :, None]
+    is_fixed = (modes == FIXED)[:, :, None]
     for row, number in enumerate(floats):
         fixed = (bias, *conv.scaling)[row] if row < 3 else number
         rows[:, row * vectors : (row + 1) * vectors] = np.where(
             is_fixed, blocked(_int32(fixed)), blocked(_int32(number))
         )
-    rows[:, -1, :vectors] = forms
-    rows[:, -1, vectors] = forms.max(1)
+    rows[:, -1, :vectors] = modes
+    rows[:, -1, vectors] = modes.max(1)
     return rows
 
 
 def exception_rows_a_block(vectors: int) -> int:
-    """Return how many vectors `exception_rows` has for a block."""
+    """Return the number of vectors per block in `exception_rows`."""
     return 7 * vectors + 1
 
 
@@ -282,11 +280,11 @@ def _rescale_of(
     sums: bytes | None,
     *options: tuple[str, Any],
 ) -> FloatRescale:
-    """Search once for all shapes of a layer: it takes longer than to pack the weights."""
+    """Search once for all shapes of a layer: it takes longer than packing the weights."""
     numbers = np.frombuffer(scaling, np.int32).reshape(2, -1)
     rows = None if sums is None else np.frombuffer(sums, np.int64).reshape(2, -1)
-    occur = None if rows is None else (rows[0], rows[1])
-    return float_rescale(numbers, zero_point, clamp, sums=occur, **dict(options))
+    sum_range = None if rows is None else (rows[0], rows[1])
+    return float_rescale(numbers, zero_point, clamp, sums=sum_range, **dict(options))
 
 
 def _int32(values: NDArray[Any]) -> NDArray[np.int32]:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Blocks of pixels x channels on CPUs, and windows as their kernels read them.
+"""Blocks of pixels x channels on CPUs, and the layout of their windows and weights.
 
-A window is rows of values, each row filled with zeros up to whole steps of 4 bytes. A block is a
-few vectors of channels. The kernels' half is conv_2d_panel.clh.
+A window consists of rows of values, each padded with zeros to whole steps of 4 bytes. A block is a
+few vectors of channels. The kernels' part is conv_2d_panel.clh.
 """
 
 from __future__ import annotations
@@ -20,31 +20,31 @@ from delegate.ops._numbers import ceil_div
 from delegate.target import Target
 
 _Convolution = TypeVar("_Convolution", bound=Convolution)
-PANEL_BYTES = 1 << 17  # where a block's windows are put side by side
-_TILE_WORK = 1 << 20  # multiply-adds of a tile: some microseconds
+PANEL_BYTES = 1 << 17  # buffer for a block's packed windows
+_TILE_WORK = 1 << 20  # multiply-adds per tile: a few microseconds
 
 
 @dataclass(frozen=True, slots=True)
 class GemmConfig:
-    """A kind of inner product, and the blocks it takes."""
+    """A kind of inner product, and its block sizes."""
 
     isa: frozenset[str]
-    name: str  # of its kernel, too
-    lanes: int  # ints a vector
-    values: int  # of a channel that are multiplied at a time
-    sizes: tuple[tuple[int, int], ...]  # pixels x vectors of a block
-    few: tuple[tuple[int, int], ...]  # for fewer pixels than those, the largest first
-    suffix: str = ""  # of its alternatives' names
+    name: str  # also in the kernel's name
+    lanes: int  # ints per vector
+    values: int  # of a channel that are multiplied at once
+    sizes: tuple[tuple[int, int], ...]  # pixels x vectors per block
+    few: tuple[tuple[int, int], ...]  # block sizes for fewer pixels, the largest first
+    suffix: str = ""  # of the alternatives' names
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """How weights lie: blocks of channels, and rows of a window in steps of 4 bytes."""
+    """Memory layout of weights: blocks of channels, and rows of a window in steps of 4 bytes."""
 
-    lanes: int  # channels a vector
-    vectors: int  # a block
-    values: int  # a step: 4 bytes, or 2 numbers of 16 bits
-    rows: int  # of neighbouring values a window has
+    lanes: int  # channels per vector
+    vectors: int  # per block
+    values: int  # per step: 4 of 8 bits, or 2 of 16 bits
+    rows: int  # of contiguous values in a window
     row_steps: int
 
     @property
@@ -61,7 +61,7 @@ class Layout:
 def blocked(values: NDArray[Any], lanes: int, vectors: int) -> NDArray[Any]:
     """Pad channels, the first axis, to whole blocks, in the order of the vectors' lanes.
 
-    Packing takes 4 lanes of each vector in turn, so these are neighbouring channels.
+    Pack instructions take 4 lanes of each vector in turn, so each 4 lanes are adjacent channels.
 
     Shapes:
         (channels, ...) -> (blocks, vectors, lanes, ...)
@@ -76,12 +76,12 @@ def blocked(values: NDArray[Any], lanes: int, vectors: int) -> NDArray[Any]:
 
 
 def packed_bytes(conv: Quant8Convolution, layout: Layout) -> int:
-    """Return the size of packed weights: 4 bytes a step and channel."""
+    """Return the size of packed weights: 4 bytes per step and channel."""
     return 4 * ceil_div(conv.out_c, layout.channels) * layout.steps * layout.channels
 
 
 def in_steps(values: NDArray[Any], layout: Layout) -> NDArray[Any]:
-    """Fill a window's rows up to whole steps.
+    """Pad a window's rows to whole steps.
 
     Shapes:
         (channels, ...) -> (channels, steps, values of a step)
@@ -93,7 +93,7 @@ def in_steps(values: NDArray[Any], layout: Layout) -> NDArray[Any]:
 
 
 def by_steps(values: NDArray[Any], layout: Layout) -> NDArray[Any]:
-    """Put a step's values of all channels of a block side by side.
+    """Interleave the steps of all channels of a block.
 
     Shapes:
         (channels, steps, ...) -> (blocks, steps, channels of a block, ...)
@@ -104,15 +104,15 @@ def by_steps(values: NDArray[Any], layout: Layout) -> NDArray[Any]:
 
 
 def panel_pitch(layout: Layout) -> int:
-    """Return how far apart a panel's windows are, in bytes.
+    """Return the stride of a panel's windows, in bytes.
 
-    An odd number of cache lines, so that rows do not fall on the same few of a cache's sets.
+    It is an odd number of cache lines, so that windows do not compete for a few sets of the cache.
     """
     return (ceil_div(4 * layout.steps, 64) | 1) * 64
 
 
 def fits_panel(layout: Layout, tile_w: int) -> bool:
-    """Whether the windows of so many pixels fit."""
+    """Whether the windows of `tile_w` pixels fit a panel."""
     return tile_w * panel_pitch(layout) + 64 <= PANEL_BYTES
 
 
@@ -122,24 +122,24 @@ def of_kinds(
     kinds: Sequence[GemmConfig],
     launch: Callable[[_Convolution, Target, GemmConfig, int, int], Launch | None],
 ) -> tuple[Alternative, ...]:
-    """Return the launches by what this target was proven to run, the fastest expected first.
+    """Return the alternatives with proven instructions, the fastest expected first.
 
-    `launch`: of a kind's block of pixels and vectors, None where it does not fit.
+    `launch`: returns the launch for a kind, pixels and vectors; None: does not fit.
     """
-    found = []
+    alternatives = []
     for kind in kinds:
         if not kind.isa <= target.isa or conv.pixels < kind.few[-1][0]:
             continue
         for tile_w, vectors in least_wasteful(conv, kind):
-            made = launch(conv, target, kind, tile_w, vectors)
-            if made is not None:
+            block_launch = launch(conv, target, kind, tile_w, vectors)
+            if block_launch is not None:
                 name = f"{kind.name} {tile_w}x{vectors * kind.lanes}{kind.suffix}"
-                found.append(Alternative(name, (made,)))
-    return tuple(found)
+                alternatives.append(Alternative(name, (block_launch,)))
+    return tuple(alternatives)
 
 
 def least_wasteful(conv: Convolution, kind: GemmConfig) -> list[tuple[int, int]]:
-    """Return a kind's blocks to try, (pixels, vectors), the one that wastes least first."""
+    """Return a kind's block sizes to measure, (pixels, vectors), the least wasteful first."""
     fitting = [size for size in kind.sizes if size[0] <= conv.pixels]
     fitting = fitting or [next(size for size in kind.few if size[0] <= conv.pixels)]
 
@@ -150,22 +150,22 @@ def least_wasteful(conv: Convolution, kind: GemmConfig) -> list[tuple[int, int]]
         return pixels * ceil_div(conv.out_c, vectors * kind.lanes) * (vectors + 0.2)
 
     ordered = sorted(fitting, key=work)
-    # A block that wastes as little may be faster. One that wastes more is not worth its build.
+    # A block that is about as good may be faster. A worse one is not worth its build.
     return [size for size in ordered if work(size) < 1.05 * work(ordered[0])]
 
 
 def windows_of(
     conv: Convolution, target: Target, tile_w: int, layout: Layout
 ) -> tuple[int, Params]:
-    """Return how many tiles there are, and the fields of conv_2d_panel.clh.
+    """Return the number of tiles, and the fields of conv_2d_panel.clh.
 
-    `tile_w`: pixels of a block.
+    `tile_w`: pixels per block.
     """
     groups = groups_of(conv, tile_w, layout.channels, target)
     zeros: Params = {}
-    if isinstance(conv, Quant8Convolution):  # of others they are known at run time
-        fill, zero, dtype = conv.in_c + 64, conv.input_zero, conv.source.dtype
-        zeros["zeros"] = Constant(fill, lambda: np.full(fill, zero, dtype))
+    if isinstance(conv, Quant8Convolution):  # hybrid ones know theirs at run time
+        count, zero, dtype = conv.in_c + 64, conv.input_zero, conv.source.dtype
+        zeros["zeros"] = Constant(count, lambda: np.full(count, zero, dtype))
     return groups["pixel_groups"] * groups["channel_groups"], {
         **groups,
         **zeros,
@@ -180,14 +180,15 @@ def windows_of(
 
 
 def groups_of(conv: Convolution, tile_w: int, channels: int, target: Target) -> dict[str, int]:
-    """Return how many blocks of pixels and of channels there are, and how many groups of each.
+    """Return the numbers of pixel and channel blocks, and of groups of each.
 
-    A tile is a group of either, and reads its pixels' windows and its channels' weights.
+    A tile is one group of pixel blocks x one group of channel blocks; it reads their windows and
+    weights.
     """
     window = conv.taps * conv.in_c
     pixel_blocks, channel_blocks = ceil_div(conv.pixels, tile_w), ceil_div(conv.out_c, channels)
-    # To finish a result takes time, too, and so does to load a weight from memory. Blocks that are
-    # not full are computed whole.
+    # Requantising a result and loading a weight from memory take time, too. Partial blocks are
+    # computed in full.
     results = pixel_blocks * tile_w * channel_blocks * channels
     work = results * (window + 24) + 10 * conv.weights.size
     units = target.compute_units
@@ -199,15 +200,15 @@ def groups_of(conv: Convolution, tile_w: int, channels: int, target: Target) -> 
         return pixel_groups, min(channel_blocks, ceil_div(wanted, pixel_groups))
 
     def cost(pixel_groups: int) -> tuple[int, int]:
-        """How many tiles are missing, so that units that are late lose little; then how long the
-        unit with most to do takes, in multiply-adds: 4 while it reads a byte.
+        """Return the shortfall of tiles, as many tiles balance the units, then the busiest unit's
+        time, in multiply-adds; reading a byte costs 4.
         """
         _, channel_groups = groups(pixel_groups)
         tiles = pixel_groups * channel_groups
         pixels = ceil_div(pixel_blocks, pixel_groups) * tile_w
         results = ceil_div(channel_blocks, channel_groups) * channels
-        each = pixels * results * (window + 24) + 4 * (pixels + results) * window
-        return max(0, wanted - tiles), ceil_div(tiles, units) * each
+        tile_cost = pixels * results * (window + 24) + 4 * (pixels + results) * window
+        return max(0, wanted - tiles), ceil_div(tiles, units) * tile_cost
 
     pixel_groups, channel_groups = groups(min(range(1, min(pixel_blocks, wanted) + 1), key=cost))
     return {

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A TRANSPOSE_CONV as a CONV_2D of stride 1, which has a kernel for each kind of device.
+"""TRANSPOSE_CONV as a CONV_2D of stride 1, for which every kind of device has fast kernels.
 
-Output pixels that lie a stride apart meet the same taps of the window with neighbouring input
-pixels. They are a phase. So a block of stride_h x stride_w output pixels, one of each phase, is one
-pixel of a convolution with as many times the channels. Its window is that of all phases together:
-the taps that a phase lacks have weights of zero. Then the pixels of the blocks are put in rows.
+Output pixels a stride apart form a phase: they use the same taps of the window with adjacent input
+pixels. So a block of stride_h x stride_w output pixels, one of each phase, is one pixel of a
+convolution with stride_h * stride_w times the channels. Its window covers those of all phases, with
+zero weights for the taps that a phase lacks. Afterwards the pixels of the blocks are rearranged to
+rows.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from delegate.graph.ir import Tensor
 from delegate.launch import Alternative, Launch, Params, element_type, temporary
 from delegate.ops._convolution import variants
 from delegate.ops._convolution.records import Quant8Convolution, Quant16Convolution
-from delegate.ops._launches.copy import joined
+from delegate.ops._launches.copy import group_size
 from delegate.ops._launches.tiles import (
     LEAST_BYTES,
     MOST_ROUNDS,
@@ -33,14 +34,13 @@ from delegate.ops._numbers import ceil_div
 from delegate.target import Target
 
 _Integers = Quant8Convolution | Quant16Convolution
-# Alternatives: the convolution's own come with the fastest expected first. On CPUs the second is of
-# slower instructions, and not worth its build; how GPUs take bytes is better measured.
+# Alternatives taken from the convolution, the fastest expected first. On CPUs the second one uses
+# slower instructions and is not worth its build; on GPUs it is better to measure.
 _MOST, _MOST_OF_GROUPS = 1, 2
-_MOST_TAPS = 4  # for one that is not zero: the vector kernel of transpose_conv.cl has no others
-_STORE_BYTES = 16  # of the kernel that puts pixels in rows
-# Weights by a digest of what they follow from: delegate/run/recipe.py knows large arrays by
-# their place.
-_known: WeakValueDictionary[bytes, NDArray[np.generic]] = WeakValueDictionary()
+_MOST_TAPS = 4  # per non-zero one: the vector kernel of transpose_conv.cl has no zero taps
+_STORE_BYTES = 16  # per store of the kernel that rearranges pixels
+# Weights by a digest of their inputs: delegate/run/recipe.py identifies large arrays by address.
+_cached_weights: WeakValueDictionary[bytes, NDArray[np.generic]] = WeakValueDictionary()
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,11 +48,11 @@ class _Axis:
     """Blocks along the height or the width."""
 
     stride: int
-    skip: int  # pixels of the first block that lie before the output
+    skip: int  # pixels of the first block before the output
     blocks: int
     pad: int  # of the convolution
-    phases: tuple[int, ...]  # of each tap of the old window: the phase that meets it,
-    taps: tuple[int, ...]  # and its place in the new window
+    phases: tuple[int, ...]  # for each tap of the old window: the phase that uses it,
+    taps: tuple[int, ...]  # and its index in the new window
 
     @property
     def window(self) -> int:
@@ -61,45 +61,45 @@ class _Axis:
 
 
 def by_phases(conv: _Integers, target: Target) -> tuple[Alternative, ...]:
-    """Return the launches of a TRANSPOSE_CONV as a convolution; none where it is not worth it."""
+    """Return a TRANSPOSE_CONV's alternatives as a convolution; none if that does not pay."""
     area = conv.area
     rows = _axis(area.out_h, area.kernel_h, area.stride_h, area.pad_top)
     columns = _axis(area.out_w, area.kernel_w, area.stride_w, area.pad_left)
     phases = rows.stride * columns.stride
     if phases * rows.window * columns.window > _MOST_TAPS * conv.taps:
         return ()
-    # Blocks of one row that end with the output's are rows of it already.
+    # Blocks of one row that end with the output's rows need no rearranging.
     are_rows = rows.stride == 1 and columns.blocks * columns.stride == area.out_w
     shape = (conv.batch, rows.blocks, columns.blocks, phases * conv.out_c)
     result = conv.result if are_rows else temporary("phases", shape, conv.result.dtype)
-    found = variants.conv_2d(_in_blocks(conv, rows, columns, result), target)[:-1]
+    convs = variants.conv_2d(_in_blocks(conv, rows, columns, result), target)[:-1]
     most = _MOST_OF_GROUPS if target.group_items > 1 else _MOST
-    last = () if are_rows else (_in_rows(conv, rows, columns, result, target),)
+    rearranging = () if are_rows else (_in_rows(conv, rows, columns, result, target),)
     return tuple(
-        Alternative(f"phases {each.name}", (*each.launches, *last)) for each in found[:most]
+        Alternative(f"phases {each.name}", (*each.launches, *rearranging)) for each in convs[:most]
     )
 
 
 def _axis(size: int, kernel: int, stride: int, pad: int) -> _Axis:
-    """Return the blocks of `size` output pixels that cost least.
+    """Return the cheapest blocks of `size` output pixels.
 
-    Output pixel y meets tap k with input pixel (y + pad - k) / stride, where that is whole.
+    Output pixel y uses tap k with input pixel (y + pad - k) / stride, if that is an integer.
     """
 
-    def of(skip: int) -> _Axis:
-        places, phases = zip(
+    def with_skip(skip: int) -> _Axis:
+        inputs, phases = zip(
             *(divmod(tap + skip - pad, stride) for tap in range(kernel)), strict=True
         )
-        last = places[-1]
-        taps = tuple(last - place for place in places)
-        return _Axis(stride, skip, (size - 1 + skip) // stride + 1, last, phases, taps)
+        last_input = inputs[-1]
+        taps = tuple(last_input - input_ for input_ in inputs)
+        return _Axis(stride, skip, (size - 1 + skip) // stride + 1, last_input, phases, taps)
 
-    # The second way takes as few taps as there can be, and perhaps a block more.
-    return min(map(of, (0, pad % stride)), key=lambda axis: axis.blocks * axis.window)
+    # The second choice has the fewest taps possible, but perhaps one more block.
+    return min(map(with_skip, (0, pad % stride)), key=lambda axis: axis.blocks * axis.window)
 
 
 def _in_blocks(conv: _Integers, rows: _Axis, columns: _Axis, result: Tensor) -> _Integers:
-    """Return the convolution whose channels are those of one phase after the other."""
+    """Return the convolution whose output channels are those of all phases, phase by phase."""
     phases = rows.stride * columns.stride
     weights = _weights(conv, rows, columns)
     area = replace(
@@ -122,40 +122,40 @@ def _in_blocks(conv: _Integers, rows: _Axis, columns: _Axis, result: Tensor) -> 
 
 
 def _weights(conv: _Integers, rows: _Axis, columns: _Axis) -> NDArray[np.generic]:
-    """Return the weights of `_in_blocks`: the same array for all shapes of a layer."""
+    """Return the weights of `_in_blocks`, one array for all shapes of a layer."""
     zero = conv.weight_zero if isinstance(conv, Quant8Convolution) else 0
     sizes = (zero, conv.weights.dtype, conv.weights.shape, replace(rows, blocks=0))
     digest = hashlib.sha256(repr((*sizes, replace(columns, blocks=0))).encode())
     digest.update(np.ascontiguousarray(conv.weights).data)
-    found = _known.get(digest.digest())
-    if found is None:
-        found = _known[digest.digest()] = _spread(conv, zero, rows, columns)
-    return found
+    weights = _cached_weights.get(digest.digest())
+    if weights is None:
+        weights = _cached_weights[digest.digest()] = _by_phase(conv, zero, rows, columns)
+    return weights
 
 
-def _spread(conv: _Integers, zero: int, rows: _Axis, columns: _Axis) -> NDArray[np.generic]:
-    """Return each phase's weights in the new window, `zero` where it lacks a tap.
+def _by_phase(conv: _Integers, zero: int, rows: _Axis, columns: _Axis) -> NDArray[np.generic]:
+    """Return each phase's weights in the new window, with `zero` for missing taps.
 
     Shapes:
         (out_c, taps, in_c) -> (phases * out_c, new taps, in_c)
     """
     area, (out_c, _, in_c) = conv.area, conv.weights.shape
     shape = (rows.stride, columns.stride, out_c, rows.window, columns.window, in_c)
-    spread = np.full(shape, zero, conv.weights.dtype)
+    by_phase = np.full(shape, zero, conv.weights.dtype)
     by_tap = conv.weights.reshape(out_c, area.kernel_h, area.kernel_w, in_c)
     for y, (phase_y, tap_y) in enumerate(zip(rows.phases, rows.taps, strict=True)):
         for x, (phase_x, tap_x) in enumerate(zip(columns.phases, columns.taps, strict=True)):
-            spread[phase_y, phase_x, :, tap_y, tap_x] = by_tap[:, y, x]
-    return spread.reshape(-1, rows.window * columns.window, in_c)
+            by_phase[phase_y, phase_x, :, tap_y, tap_x] = by_tap[:, y, x]
+    return by_phase.reshape(-1, rows.window * columns.window, in_c)
 
 
 def _in_rows(
     conv: _Integers, rows: _Axis, columns: _Axis, source: Tensor, target: Target
 ) -> Launch:
-    """Return the launch that takes the pixels out of their blocks."""
+    """Return the launch that rearranges pixels from blocks to rows."""
     width = element_type(conv.result.dtype).itemsize
-    times = 1 if target.group_items == 1 else joined(width, conv.out_c)
-    pixel = conv.out_c // times if target.group_items > 1 else conv.out_c * width
+    group = 1 if target.group_items == 1 else group_size(width, conv.out_c)
+    pixel = conv.out_c // group if target.group_items > 1 else conv.out_c * width
     params: Params = {
         "input": source,
         "output": conv.result,
@@ -171,7 +171,7 @@ def _in_rows(
     }
     file = "transpose_conv"
     if target.group_items > 1:
-        kernel, defines = f"{file}_blocks", {"ELEM": type_of_bytes(width * times)}
+        kernel, defines = f"{file}_blocks", {"ELEM": type_of_bytes(width * group)}
         return over_elements(file, kernel, conv.pixels * pixel, target, params, defines)
     count = conv.batch * conv.area.out_h
     row_bytes = conv.area.out_w * pixel

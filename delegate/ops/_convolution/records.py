@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A convolution as its kernels see it: one geometry, a record for each arithmetic, checked."""
+"""Checked records of convolutions: a common geometry, and a class for each arithmetic."""
 
 from __future__ import annotations
 
@@ -24,23 +24,23 @@ _Convolution = TypeVar("_Convolution", bound="Convolution")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Residual:
-    """The ADD after a convolution; then the convolution's own result is never written."""
+    """A fused ADD after a convolution, whose own result is not written."""
 
-    other: Tensor  # what is added to the convolution's results, of their shape
-    result: Tensor  # the sum, which alone is written
+    other: Tensor  # added to the convolution's result, of the same shape
+    result: Tensor  # the sum
     numbers: dict[str, int]  # fields of finish.clh
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Convolution:
-    """The tensors, the window and the weights of a convolution, whatever its arithmetic.
+    """The tensors, window and weights of a convolution, for any arithmetic.
 
-    FULLY_CONNECTED is a convolution of a single tap. A depthwise convolution is one with a group
-    for each input channel. Of a TRANSPOSE_CONV the window goes the other way, from the output to
-    the input, but its sizes of input and output are those of the node.
+    FULLY_CONNECTED is a convolution with a single tap. A depthwise convolution has a group per
+    input channel. The window of a TRANSPOSE_CONV slides over the output, but its input and output
+    sizes are those of the node.
     """
 
-    family: ClassVar[str]  # the types, as kernels' names have them
+    family: ClassVar[str]  # the types, as in kernel names
     source: Tensor
     result: Tensor
     area: Window
@@ -71,12 +71,12 @@ class Convolution:
 
     @property
     def group_out_c(self) -> int:
-        """Output channels of a group; of a depthwise convolution the depth multiplier."""
+        """Output channels of a group; the depth multiplier of a depthwise convolution."""
         return self.out_c // self.groups
 
     @property
     def pixels(self) -> int:
-        """Output pixels of all pictures."""
+        """Output pixels of the batch."""
         return self.batch * self.area.out_h * self.area.out_w
 
     @property
@@ -86,53 +86,53 @@ class Convolution:
 
     @property
     def is_matrix(self) -> bool:
-        """Whether output pixel i is made of input pixel i alone: a product of two matrices."""
+        """Whether output pixel i depends only on input pixel i: a product of two matrices."""
         area = self.area
-        # A 1x1 window that took a PAD has more output pixels than input pixels.
+        # A 1x1 window with a fused PAD has more output pixels than input pixels.
         sizes_are_equal = (area.out_h, area.out_w) == (area.in_h, area.in_w)
         return sizes_are_equal and (self.taps, area.stride_h, area.stride_w) == (1, 1, 1)
 
     @property
     def defines(self) -> dict[str, int | str]:
-        """The macro of kernels that add a residual."""
+        """The macro for a residual, if there is one."""
         return {} if self.residual is None else {"HAS_RESIDUAL": 1}
 
     @property
     def layer(self: _Convolution) -> _Convolution:
-        """The same with no tensor and no size of a shape: what packed constants follow from.
+        """The convolution without tensors and shape-dependent sizes: the input of packing.
 
-        All shapes of a layer have equal ones, so what is packed of it for one serves the others
-        (delegate/run/recipe.py). What reads a size of it fails.
+        Constants packed from it are shared by all shapes of a layer (delegate/run/recipe.py).
+        Reading a size fails.
         """
         sizes = ("in_h", "in_w", "out_h", "out_w", "pad_top", "pad_left")
         area = dataclasses.replace(self.area, **dict.fromkeys(sizes))  # type: ignore[arg-type]
-        nothing = dict.fromkeys(("source", "result", "batch", "residual"))
-        return dataclasses.replace(self, area=area, **nothing)  # type: ignore[arg-type]
+        cleared = dict.fromkeys(("source", "result", "batch", "residual"))
+        return dataclasses.replace(self, area=area, **cleared)  # type: ignore[arg-type]
 
     def fields(self) -> dict[str, Any]:
-        """The fields of this record by name, for a record that has more."""
+        """The fields of this record by name, to construct a record of a subclass."""
         return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
 
     def by_tap(self) -> NDArray[np.generic]:
-        """A depthwise convolution's weights, (taps, out_c) as its kernels read them."""
+        """Return a depthwise convolution's weights as its kernels read them, (taps, out_c)."""
         return np.ascontiguousarray(self.weights[:, :, 0].T)
 
     def params(self) -> Params:
-        """The fields every kernel of a convolution reads."""
-        added = self.residual
+        """Return the fields that all kernels of a convolution read."""
+        residual = self.residual
         return {
             "input": self.source,
-            "output": self.result if added is None else added.result,
+            "output": self.result if residual is None else residual.result,
             **self.area.params(),
             "in_c": self.in_c,
             "out_c": self.out_c,
-            **({} if added is None else {"residual": added.other, **added.numbers}),
+            **({} if residual is None else {"residual": residual.other, **residual.numbers}),
         }
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Quant8Convolution(Convolution):
-    """A convolution of uint8 or of int8."""
+    """A convolution of uint8 or int8."""
 
     family: ClassVar[str] = "quant8"
     input_zero: int
@@ -144,25 +144,25 @@ class Quant8Convolution(Convolution):
     single_rounding: bool = False
 
     def centred(self) -> NDArray[np.int16]:
-        """The weights less their zero point, of the same shape."""
+        """Return the weights minus their zero point, in the same shape."""
         centred: NDArray[np.int16] = self.weights.astype(np.int16) - np.int16(self.weight_zero)
         return centred
 
     def centred_by_tap(self) -> NDArray[np.int16]:
-        """The same of a depthwise convolution, (taps, out_c) as its kernels read them."""
+        """Return the same of a depthwise convolution, (taps, out_c)."""
         return np.ascontiguousarray(self.centred()[:, :, 0].T)
 
     def weight_sums(self) -> NDArray[np.int64]:
-        """The sum of each output channel's weights less their zero point."""
+        """Return the sum of each output channel's weights minus their zero point."""
         return np.asarray(self.centred().sum((1, 2), dtype=np.int64))
 
     def folded_bias(self) -> NDArray[np.int64]:
-        """The bias less the input zero point's part, for kernels that take inputs as stored."""
+        """Return the bias including the input zero point's part, for kernels that ignore it."""
         folded: NDArray[np.int64] = self.bias - self.input_zero * self.weight_sums()
         return folded
 
     def params(self) -> Params:
-        """The fields every kernel of an 8-bit convolution reads."""
+        """Return the fields that all kernels of an 8-bit convolution read."""
         return {
             **Convolution.params(self),
             "output_zero": self.output_zero,
@@ -173,21 +173,21 @@ class Quant8Convolution(Convolution):
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class DoublesConvolution(Quant8Convolution):
-    """A FULLY_CONNECTED of 8 bits whose sums are multiplied by doubles; `scaling` is 0."""
+    """An 8-bit FULLY_CONNECTED whose sums are multiplied by doubles; `scaling` is unused (0)."""
 
     sums: WideSums
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Quant16Convolution(Convolution):
-    """A convolution of int16 with int8 weights; every zero point is 0."""
+    """A convolution of int16 with int8 weights; all zero points are 0."""
 
     family: ClassVar[str] = "quant16"
     sums: WideSums
     clamp: tuple[int, int]
 
     def params(self) -> Params:
-        """The fields every kernel of an int16 convolution reads."""
+        """Return the fields that all kernels of an int16 convolution read."""
         return {
             **Convolution.params(self),
             "output_min": self.clamp[0],
@@ -206,7 +206,7 @@ class FloatConvolution(Convolution):
     clamp: dict[str, int]  # fields: the bits of floats
 
     def params(self) -> Params:
-        """The fields every kernel of a float convolution reads."""
+        """Return the fields that all kernels of a float convolution read."""
         return {**Convolution.params(self), **self.clamp, "bias": self.bias}
 
 
@@ -214,7 +214,7 @@ AnyConvolution = Quant8Convolution | Quant16Convolution | FloatConvolution
 
 
 def require_types(source: Tensor, weights: Tensor, result: Tensor) -> None:
-    """Check the types of a convolution-like node: all 8 bit, int16 with int8 weights, or float32.
+    """Check the types of a convolution: all 8 bits, int16 with int8 weights, or float32.
 
     Raises:
         Unsupported: other types, float weights that are not finite.
@@ -222,8 +222,7 @@ def require_types(source: Tensor, weights: Tensor, result: Tensor) -> None:
     if source.dtype == result.dtype == "float32":
         if weights.dtype != "float32":
             raise Unsupported(f"hybrid: {weights.dtype} weights with float32 activations")
-        # Kernels multiply weights by zeros where a window leaves the input, which TFLite skips, and
-        # where vectors are filled up.
+        # Kernels multiply weights by padding zeros, which TFLite skips, and in padded vectors.
         if weights.data is not None and not np.isfinite(weights.data).all():
             raise Unsupported("a weight is not finite: times a padding zero it is not zero")
     elif source.dtype == result.dtype == "int16":
@@ -233,10 +232,10 @@ def require_types(source: Tensor, weights: Tensor, result: Tensor) -> None:
 
 
 def require_quant8(source: Tensor, weights: Tensor, result: Tensor) -> None:
-    """Check the types of a convolution-like node of 8 bits.
+    """Check the types of an 8-bit convolution.
 
     Raises:
-        Unsupported: activations that are not 8 bit or differ, weights of another type.
+        Unsupported: activations that are not 8 bits or differ, weights of another type.
     """
     if source.dtype not in quantized.QUANT8 or source.dtype != result.dtype:
         raise Unsupported(
@@ -247,7 +246,7 @@ def require_quant8(source: Tensor, weights: Tensor, result: Tensor) -> None:
 
 
 def float_bias(bias: Tensor | None, channels: int) -> Constant:
-    """Return the bias as `channels` floats; see `bias_of`."""
+    """Return the bias as a constant of `channels` floats; see `bias_of`."""
     values = quantized.bias_of(bias, channels, ("float32",))
     return Constant(4 * channels, lambda: values)
 
@@ -260,12 +259,12 @@ def with_arithmetic(
     rules: Rules,
     channel_axis: int = 0,
 ) -> AnyConvolution:
-    """Return the record of a node whose types and shapes are checked.
+    """Return the record of a node after its types and shapes have been checked.
 
-    `channel_axis`: of the weights, that of the output channels.
+    `channel_axis`: axis of the output channels in the weights.
 
     Raises:
-        Unsupported: a bias, scales or an activation that do not fit.
+        Unsupported: an invalid bias, scale or activation.
     """
     source, result, out_c = geometry.source, geometry.result, geometry.out_c
     if source.dtype == "float32":

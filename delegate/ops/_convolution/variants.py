@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The ways to run a convolution: by its arithmetic, its groups and the kind of device.
+"""Dispatch of convolutions by arithmetic, groups and kind of device.
 
 A kernel variant for another kind of device is a module in a folder here, with `alternatives(record,
 target)`, and an entry in one of the lists below.
@@ -37,11 +37,10 @@ from delegate.ops._convolution.x86 import fully_connected as x86_fully_connected
 from delegate.ops._launches.types import ELEM
 from delegate.target import Target
 
-# Launches of an 8-bit convolution for some devices, the fastest expected first; none where they do
-# not fit.
+# Returns alternatives of an 8-bit convolution for some devices, the fastest expected first; none if
+# they do not apply.
 Variant = Callable[[Quant8Convolution, Target], tuple[Alternative, ...]]
-# For each kind of device, the fastest expected first; the last one's are portable, and end with
-# the plain launch.
+# In expected order of speed. The last one is portable, and ends with the fallback.
 CONV_2D_VARIANTS: tuple[Variant, ...] = (
     x86_conv_2d.alternatives,
     arm_conv_2d.alternatives,
@@ -58,7 +57,7 @@ DEPTHWISE_CONV_2D_VARIANTS: tuple[Variant, ...] = (
 
 
 def conv_2d(conv: AnyConvolution, target: Target) -> tuple[Alternative, ...]:
-    """Return the launches of a CONV_2D or a FULLY_CONNECTED, the plain one last."""
+    """Return the alternatives of a CONV_2D or a FULLY_CONNECTED, the fallback last."""
     if isinstance(conv, Quant16Convolution):
         return integers.conv_2d_quant16(conv, target)
     if conv.groups > 1 and conv.group_in_c == 1 and isinstance(conv, Quant8Convolution):
@@ -67,18 +66,18 @@ def conv_2d(conv: AnyConvolution, target: Target) -> tuple[Alternative, ...]:
         return (_of_groups(conv),)
     if isinstance(conv, FloatConvolution):
         return conv_2d_float.alternatives(conv, target)
-    return _every(CONV_2D_VARIANTS, conv, target)
+    return _all_variants(CONV_2D_VARIANTS, conv, target)
 
 
 def depthwise_conv_2d(conv: AnyConvolution, target: Target) -> tuple[Alternative, ...]:
-    """Return the launches of a depthwise convolution, the plain one last."""
+    """Return the alternatives of a depthwise convolution, the fallback last."""
     if isinstance(conv, Quant16Convolution):
         return integers.depthwise_conv_2d_quant16(conv, target)
     if isinstance(conv, FloatConvolution):
-        if conv.groups == 1:  # a convolution of one input channel, which has more ways
+        if conv.groups == 1:  # a convolution with one input channel, which has more alternatives
             return conv_2d_float.alternatives(conv, target)
         return depthwise_conv_2d_float.alternatives(conv, target)
-    return _every(DEPTHWISE_CONV_2D_VARIANTS, conv, target)
+    return _all_variants(DEPTHWISE_CONV_2D_VARIANTS, conv, target)
 
 
 def hybrid_products(product: hybrid.Product, target: Target) -> tuple[Alternative, ...]:
@@ -101,13 +100,13 @@ def blockwise(product: hybrid_blocks.BlockProduct, target: Target) -> tuple[Alte
 def _of_groups(conv: Quant8Convolution | FloatConvolution) -> Alternative:
     is_float = isinstance(conv, FloatConvolution)
     defines: Defines = {} if is_float else {"ELEM": ELEM[conv.source.dtype]}
-    own = {"group_in_c": conv.group_in_c, "group_out_c": conv.group_out_c}
+    extra = {"group_in_c": conv.group_in_c, "group_out_c": conv.group_out_c}
     return fallback(
-        conv, "conv_2d_groups", f"conv_2d_groups_{conv.family}", conv.weights, own, defines
+        conv, "conv_2d_groups", f"conv_2d_groups_{conv.family}", conv.weights, extra, defines
     )
 
 
-def _every(
+def _all_variants(
     variants: tuple[Variant, ...], conv: Quant8Convolution, target: Target
 ) -> tuple[Alternative, ...]:
-    return tuple(found for variant in variants for found in variant(conv, target))
+    return tuple(each for variant in variants for each in variant(conv, target))

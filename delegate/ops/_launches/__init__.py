@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Launches that several ops share."""
+"""Launches that are common to several ops."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How the elements of a result find those of tensors that are broadcast to it."""
+"""Strides of tensors that are broadcast to a result."""
 
 from __future__ import annotations
 
@@ -13,14 +13,13 @@ from delegate.ops._checks.node import shape_text
 def broadcast(
     result: Tensor, *sources: Tensor
 ) -> tuple[tuple[int, ...], tuple[tuple[int, ...], ...]]:
-    """Return the result's dimensions, and each source's steps along them.
+    """Return the result's dimensions, and each source's strides along them.
 
-    Dimensions of size 1 are left out. Neighbouring dimensions that all tensors step through alike
-    are merged.
+    Dimensions of size 1 are dropped, and adjacent ones merged where all strides allow.
 
     Shapes:
-        -> (sizes of the dimensions, outermost first), and for each source the elements between
-        neighbours along each dimension, 0 where it is broadcast
+        -> (sizes of the dimensions, outermost first), and for each source the strides in elements,
+        0 where it is broadcast
     Raises:
         Unsupported: a source that cannot be broadcast to the result.
     """
@@ -30,20 +29,20 @@ def broadcast(
     for axis in range(1, rank + 1):
         size = result.shape[-axis]
         strides = []
-        for number, source in enumerate(sources):
-            own = source.shape[-axis] if axis <= len(source.shape) else 1
-            if own not in (1, size):
+        for index, source in enumerate(sources):
+            extent = source.shape[-axis] if axis <= len(source.shape) else 1
+            if extent not in (1, size):
                 raise Unsupported(
                     f"{shape_text(source)} cannot be broadcast to {shape_text(result)}"
                 )
-            strides.append(steps[number] if own > 1 else 0)
-            steps[number] *= own
+            strides.append(steps[index] if extent > 1 else 0)
+            steps[index] *= extent
         if size == 1:
             continue
         if columns:
-            inner, before = columns[-1]
-            if all(s == b * inner for s, b in zip(strides, before, strict=True)):
-                columns[-1] = (inner * size, before)
+            inner, inner_strides = columns[-1]
+            if all(s == b * inner for s, b in zip(strides, inner_strides, strict=True)):
+                columns[-1] = (inner * size, inner_strides)
                 continue
         columns.append((size, tuple(strides)))
     if any(len(source.shape) > rank for source in sources):
@@ -54,10 +53,10 @@ def broadcast(
 
 
 def padded(values: Sequence[int], rank: int, absent: int) -> list[int]:
-    """Return `values` with `absent` before them, so that there are `rank`.
+    """Return `values`, padded with leading `absent` to `rank` numbers.
 
     Raises:
-        Unsupported: there are more.
+        Unsupported: there are more than `rank`.
     """
     if len(values) > rank:
         raise Unsupported(f"{len(values)} dimensions that differ: at most {rank} are implemented")

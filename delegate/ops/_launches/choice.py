@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The launch that chooses boxes one after the other: `detections_select` of detections.cl."""
+"""The launch that selects boxes one by one (NMS): `detections_select` of detections.cl."""
 
 from __future__ import annotations
 
@@ -15,46 +15,47 @@ from delegate.ops._numbers import bits, ceil_div
 from delegate.target import Target
 
 FILE = "detections"
-Chosen = tuple[Tensor, Tensor, Tensor]  # places, their scores, and how many there are
+Selection = tuple[Tensor, Tensor, Tensor]  # indices, scores, count
 
 
 @dataclass(frozen=True, slots=True)
 class BoxScores:
-    """What a launch of `detections_select` chooses from."""
+    """Scores from which `detections_select` selects boxes."""
 
     scores: Tensor
-    elements: int  # boxes of a class
-    most: int  # that are chosen of a class
-    least: int  # the bits of the least score
-    absent: int  # the bits of the score of no box
+    elements: int  # boxes per class
+    most: int  # selected boxes per class
+    least: int  # bits of the minimum score
+    absent: int  # bits of the score written for missing boxes
     classes: int = 1
-    stride: int = 1  # scores of a box
-    first: int = 0  # which of them is the first class's
+    stride: int = 1  # scores per box
+    first: int = 0  # index of the first class's score
 
-    def launch(self, outputs: Chosen, more: Params, how: Defines, target: Target) -> Launch:
-        """Return the launch; `outputs`: places, their scores, and how many.
+    def launch(self, outputs: Selection, extra: Params, modes: Defines, target: Target) -> Launch:
+        """Return the launch.
 
         Raises:
-            Unsupported: so many boxes that a work-item's loops would have too many rounds.
+            Unsupported: too many boxes for the loops of a work-item.
         """
         rounds = ceil_div(self.elements, GROUP_ITEMS)
         if self.most * (rounds + GROUP_ITEMS + 1) + 2 * rounds + GROUP_ITEMS > MOST_ROUNDS:
             raise Unsupported(f"{self.most} of {self.elements} boxes: too many for a work-item")
         live = temporary("live", (self.classes, self.elements), "float32")
-        places, found, count = outputs
-        params = more | {
+        indices, selected_scores, count = outputs
+        params = extra | {
             "scores": self.scores,
             **quantisation(self.scores, "score"),
             **{name: getattr(self, name) for name in ("elements", "most", "least", "absent")},
             **{name: getattr(self, name) for name in ("stride", "first")},
             "live_output": live,
-            "places_output": places,
-            "found_output": found,
+            "places_output": indices,
+            "found_output": selected_scores,
             "count_output": count,
         }
-        # A group of one passes over neighbours, where others are far apart in a core's cache.
+        # A work-group of one item scans contiguous boxes; several would stride through a core's
+        # cache.
         items = GROUP_ITEMS if target.group_items > 1 else 1
-        defines = how | types_of(self.scores) | {"SCRATCH_INTS": 2 * items + 1}
+        defines = modes | types_of(self.scores) | {"SCRATCH_INTS": 2 * items + 1}
         return launch_of(FILE, "detections_select", self.classes, items, params, defines)
 
 
@@ -64,6 +65,6 @@ def types_of(scores: Tensor) -> Defines:
 
 
 def quantisation(tensor: Tensor, name: str) -> Params:
-    """Return the fields of a scale and a zero point, of floats numbers that say nothing."""
+    """Return the fields of scale and zero point; for floats they are unused."""
     scale, zero = per_tensor(tensor, ("uint8",)) if tensor.dtype == "uint8" else (1.0, 0)
     return {f"{name}_zero": zero, f"{name}_scale": bits(scale)}

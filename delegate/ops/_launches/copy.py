@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Boxes of elements that move between tensors: what most ops without arithmetic come to.
+"""Copies of boxes of elements between tensors, to which most ops without arithmetic reduce.
 
-Ops say which elements go where; here dimensions are merged and elements joined to wider ones.
+Dimensions are merged, and elements grouped into wider types.
 """
 
 from __future__ import annotations
@@ -18,28 +18,28 @@ from delegate.graph.ir import Tensor
 from delegate.launch import Alternative, Constant, Defines, Launch, Params, temporary
 from delegate.ops._checks import quantized
 from delegate.ops._launches.tiles import by_elements, launch_of
-from delegate.ops._launches.types import WIDEST_BYTES, moved_type, type_of_bytes
+from delegate.ops._launches.types import WIDEST_BYTES, copy_type, type_of_bytes
 from delegate.ops._numbers import ceil_div
 from delegate.target import Target
 
-MOST_DIMENSIONS = 8  # that are left after merging
+MOST_DIMENSIONS = 8  # after merging
 
 
 @dataclass(frozen=True, slots=True)
 class Box:
-    """Which elements of a source go where in a result, dimension by dimension, outermost first."""
+    """A strided box of elements in a source and in a result, outermost dimension first."""
 
     sizes: tuple[int, ...]
-    # Elements between neighbours: 0 takes the same one again, below 0 is backwards.
+    # Strides in elements: 0 repeats an element, negative ones go backwards.
     in_steps: tuple[int, ...]
     out_steps: tuple[int, ...]
-    in_start: int = 0  # element that the first one is taken from
+    in_start: int = 0  # offset of the first element
     out_start: int = 0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Move:
-    """Copies a box of a tensor, or one constant value, into the result."""
+    """Copies a box of a tensor, or one constant value, into a result."""
 
     source: Tensor | NDArray[np.generic]
     result: Tensor
@@ -47,64 +47,64 @@ class Move:
 
 
 def steps_of(shape: Sequence[int]) -> tuple[int, ...]:
-    """Return the elements between neighbours along each dimension of a dense tensor."""
+    """Return the strides of a dense tensor, in elements."""
     return tuple(math.prod(shape[axis + 1 :]) for axis in range(len(shape)))
 
 
 def zero_of(tensor: Tensor) -> NDArray[np.generic]:
-    """Return the value that stands for 0.0: the zero point, or 0 where there is none.
+    """Return the value that represents 0.0: the zero point, or 0 if there is none.
 
     Raises:
-        Unsupported: several zero points, or one that the type does not hold.
+        Unsupported: several zero points, or one out of the type's range.
     """
     points = (0,) if tensor.quantization is None else tensor.quantization.zero_point
     if tensor.dtype not in quantized.QUANT:
         points = (0,)
     if len(points) != 1:
-        raise Unsupported(f"{len(points)} zero points: only one a tensor is allowed here")
+        raise Unsupported(f"{len(points)} zero points: only one per tensor here")
     if points[0] and not np.iinfo(tensor.dtype).min <= points[0] <= np.iinfo(tensor.dtype).max:
         raise Unsupported(f"zero point {points[0]}: outside {tensor.dtype}")
     return np.array(points, tensor.dtype)
 
 
 def fill(value: NDArray[np.generic], result: Tensor, shape: Sequence[int], start: int = 0) -> Move:
-    """Return the move that sets a part of the result, `shape` from element `start` on, to a value.
+    """Return the move that sets a box of the result to a value, `shape` from element `start` on.
 
     Shapes:
-        value: one element of the result's type; shape: as many dimensions as the result
+        value: one element of the result's type; shape: of the result's rank
     """
-    nowhere = (0,) * len(result.shape)
-    return Move(value, result, Box(tuple(shape), nowhere, steps_of(result.shape), 0, start))
+    zero_strides = (0,) * len(result.shape)
+    return Move(value, result, Box(tuple(shape), zero_strides, steps_of(result.shape), 0, start))
 
 
-def part(source: Tensor, result: Tensor, axis: int, start: int, count: int) -> Move:
-    """Return the move of `count` layers of a source along an axis, from layer `start` on.
+def slice_of(source: Tensor, result: Tensor, axis: int, start: int, count: int) -> Move:
+    """Return the move of a slice of a source, `count` from index `start` on along an axis.
 
-    The result is dense. Of one layer it may lack the axis.
+    The result is dense. With a `count` of 1 it may lack the axis.
     """
     sizes = (*source.shape[:axis], count, *source.shape[axis + 1 :])
     steps = steps_of(source.shape)
     return Move(source, result, Box(sizes, steps, steps_of(sizes), start * steps[axis]))
 
 
-def layers(source: Tensor, result: Tensor, axis: int, start: int, count: int) -> Move:
-    """Return the move that undoes `part`: a dense source becomes layers of the result."""
-    return reversed_move(part(result, source, axis, start, count))
+def insertion(source: Tensor, result: Tensor, axis: int, start: int, count: int) -> Move:
+    """Return the move that undoes `slice_of`: a dense source becomes a slice of the result."""
+    return inverse_move(slice_of(result, source, axis, start, count))
 
 
-def reversed_move(move: Move) -> Move:
+def inverse_move(move: Move) -> Move:
     """Return the move that undoes one between two tensors."""
     assert isinstance(move.source, Tensor)
     box = move.box
-    back = Box(box.sizes, box.out_steps, box.in_steps, box.out_start, box.in_start)
-    return Move(move.result, move.source, back)
+    swapped = Box(box.sizes, box.out_steps, box.in_steps, box.out_start, box.in_start)
+    return Move(move.result, move.source, swapped)
 
 
-def moved(moves: Sequence[Move], target: Target) -> tuple[Alternative, ...]:
-    """Return the alternatives that make these moves, one after the other; a view if that does.
+def by_moves(moves: Sequence[Move], target: Target) -> tuple[Alternative, ...]:
+    """Return the alternatives that make the moves, in order; a view if no copy is needed.
 
     Raises:
-        Unsupported: a box beyond its tensors or with too many dimensions.
+        Unsupported: a box that exceeds its tensors or has too many dimensions.
     """
     moves = [move for move in moves if 0 not in move.box.sizes]
     for move in moves:
@@ -115,14 +115,14 @@ def moved(moves: Sequence[Move], target: Target) -> tuple[Alternative, ...]:
         flat = Box((elements,), (1,), (1,)) if elements > 1 else Box((), (), ())
         if box == flat and math.prod(source.shape) == elements:
             return view(source, result)
-    return copied(moves, target)
+    return by_copies(moves, target)
 
 
-def copied(moves: Sequence[Move], target: Target) -> tuple[Alternative, ...]:
-    """Return the same where the result is to have bytes of its own, be they the source's.
+def by_copies(moves: Sequence[Move], target: Target) -> tuple[Alternative, ...]:
+    """Return the same, but always copy: the result never shares the source's memory.
 
     Raises:
-        Unsupported: see `moved`.
+        Unsupported: see `by_moves`.
     """
     for move in moves:
         _require_inside(move)
@@ -132,42 +132,42 @@ def copied(moves: Sequence[Move], target: Target) -> tuple[Alternative, ...]:
     return Alternative("row", tuple(_launch(move, target, True) for move in moves)), fallback
 
 
-def turned(source: Tensor, target: Target) -> tuple[Tensor, tuple[Launch, ...]]:
-    """Return matrices whose rows are those of the source turned to columns, and what turns them."""
+def transposed(source: Tensor, target: Target) -> tuple[Tensor, tuple[Launch, ...]]:
+    """Return transposed matrices as a temporary, and the launches that transpose them."""
     *outer, rows, columns = source.shape
     result = temporary("turned matrices", (*outer, columns, rows), source.dtype)
     steps = steps_of(source.shape)
     box = Box(result.shape, (*steps[:-2], 1, columns), steps_of(result.shape))
-    return result, copied([Move(source, result, box)], target)[0].launches
+    return result, by_copies([Move(source, result, box)], target)[0].launches
 
 
 def view(source: Tensor, result: Tensor) -> tuple[Alternative, ...]:
-    """Return the one alternative of a node whose output has the bytes of its input."""
+    """Return the single alternative of a node whose output shares its input's memory."""
     return (Alternative("view", (), view=(source, result)),)
 
 
-def joined(width: int, *numbers: int) -> int:
-    """Return how many elements of `width` bytes move as one, where these numbers are whole ones."""
+def group_size(width: int, *numbers: int) -> int:
+    """Return how many elements of `width` bytes are copied as one: a divisor of all `numbers`."""
     return math.gcd(WIDEST_BYTES // width, *numbers)
 
 
 def _require_inside(move: Move) -> None:
-    # Whatever an op computes, nothing outside of a tensor is read or written.
+    # A last line of defence: whatever an op computes, copies stay inside the tensors.
     box = move.box
     source = 1 if isinstance(move.source, np.ndarray) else math.prod(move.source.shape)
     for start, steps, elements in (
         (box.in_start, box.in_steps, source),
         (box.out_start, box.out_steps, math.prod(move.result.shape)),
     ):
-        reach = [(size - 1) * step for size, step in zip(box.sizes, steps, strict=True)]
-        first = start + sum(distance for distance in reach if distance < 0)
-        last = start + sum(distance for distance in reach if distance > 0)
+        extents = [(size - 1) * step for size, step in zip(box.sizes, steps, strict=True)]
+        first = start + sum(distance for distance in extents if distance < 0)
+        last = start + sum(distance for distance in extents if distance > 0)
         if first < 0 or last >= elements:
             raise Unsupported(f"elements {first} to {last} of {elements}: outside of the tensor")
 
 
 def _merged(box: Box) -> Box:
-    """Return the same box with dimensions that step through alike as one, without those of 1."""
+    """Return the box without dimensions of size 1, and adjacent ones merged if strides allow."""
     columns: list[tuple[int, int, int]] = []
     for size, inwards, outwards in zip(box.sizes, box.in_steps, box.out_steps, strict=True):
         if size == 1:
@@ -180,28 +180,28 @@ def _merged(box: Box) -> Box:
 
 
 def _widened(box: Box, width: int, is_value: bool) -> tuple[Box, int]:
-    """Return the box in the widest elements that divide it, and their bytes."""
+    """Return the box in units of the widest elements that divide it, and their bytes."""
     if not box.sizes or box.out_steps[-1] != 1 or box.in_steps[-1] != (0 if is_value else 1):
         return box, width
     numbers = (
         box.sizes[-1], box.in_start, box.out_start, *box.in_steps[:-1], *box.out_steps[:-1]
     )  # fmt: skip
-    times = joined(width, *numbers)
-    if times == 1:
+    group = group_size(width, *numbers)
+    if group == 1:
         return box, width
     return _merged(
         Box(
-            (*box.sizes[:-1], box.sizes[-1] // times),
-            (*(step // times for step in box.in_steps[:-1]), box.in_steps[-1]),
-            (*(step // times for step in box.out_steps[:-1]), 1),
-            box.in_start // times,
-            box.out_start // times,
+            (*box.sizes[:-1], box.sizes[-1] // group),
+            (*(step // group for step in box.in_steps[:-1]), box.in_steps[-1]),
+            (*(step // group for step in box.out_steps[:-1]), 1),
+            box.in_start // group,
+            box.out_start // group,
         )
-    ), width * times  # fmt: skip
+    ), width * group  # fmt: skip
 
 
 def _launch(move: Move, target: Target, is_row: bool) -> Launch:
-    moved_type(move.result)
+    copy_type(move.result)
     width = np.dtype(move.result.dtype).itemsize
     source: Tensor | Constant
     if isinstance(move.source, np.ndarray):
@@ -224,7 +224,7 @@ def _launch(move: Move, target: Target, is_row: bool) -> Launch:
     columns = zip(box.sizes, box.in_steps, box.out_steps, strict=True)
     for axis, column in enumerate((*reversed([*columns]), *((1, 0, 0),) * missing)):
         params |= {
-            f"{what}_{axis}": n for what, n in zip(("size", "in", "out"), column, strict=True)
+            f"{name}_{axis}": n for name, n in zip(("size", "in", "out"), column, strict=True)
         }
     elements = math.prod(box.sizes)
     tiling = by_elements(elements, target)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What ops on 8 and 16 bits share: a table with the answer for each value an element can have.
+"""Lookup tables for ops on 8 and 16 bits: the result for each value an element can have.
 
-The host fills it by the same arithmetic as TFLite's kernel, which may have a table of its own.
+The host fills them with the arithmetic of TFLite's kernels, which may use tables, too.
 """
 
 from __future__ import annotations
@@ -20,44 +20,44 @@ from delegate.launch import Alternative, Constant, Launch, Params, element_type
 from delegate.ops._checks import quantized
 from delegate.ops._checks.node import require_same_shape
 from delegate.ops._launches.tiles import LEAST_ELEMENTS, by_elements, by_share, launch_over
-from delegate.ops._launches.types import moved_type, type_of_bytes
+from delegate.ops._launches.types import copy_type, type_of_bytes
 from delegate.ops._numbers import ceil_div, fixed_point
 from delegate.ops._numbers.c_library import float_function
 from delegate.target import Target
 
-# Elements a work-item takes at once: a word of 8-bit values, two of 16-bit ones.
+# Elements per work-item: a word of 8-bit values, two words of 16-bit ones.
 _LANES = 4
 
-# Every value an element can have, by its bits read as an unsigned number -> the answers.
-Answers = Callable[[NDArray[np.int64]], NDArray[Any]]
+# All values an element can have, in the order of their bit patterns -> the table's entries.
+TableFunction = Callable[[NDArray[np.int64]], NDArray[Any]]
 Floats = NDArray[np.float32]
 Entries = NDArray[np.int16]
 
 
 def lookup(
-    source: Tensor, result: Tensor, answers: Answers, target: Target, read_as: str = ""
+    source: Tensor, result: Tensor, function: TableFunction, target: Target, read_as: str = ""
 ) -> tuple[Alternative, ...]:
-    """Replace each element of an 8-bit or 16-bit integer or bool tensor by its answer.
+    """Return the alternatives that map each 8-bit or 16-bit element by a table.
 
-    `answers` is called when constants are packed, with all 256 or 65,536 values; it returns as
-    many that fit the result's type, which may have 1, 2, 4 or 8 bytes. `read_as`: the type of the
-    values, of the input's width, where it is not the input's own.
+    `function` is called when constants are packed, with all 256 or 65,536 values; it returns as
+    many results, in the output's type of 1, 2, 4 or 8 bytes. `read_as`: the type of the values, if
+    it is not the input's type, but of the same width.
 
     Raises:
         Unsupported: an input of another type, an output of another shape, empty tensors.
     """
     kind = read_as or ("uint8" if source.dtype == "bool" else source.dtype)
-    wide = _width(kind)
-    if wide not in (1, 2):
+    width = _width(kind)
+    if width not in (1, 2):
         raise Unsupported(f"{source.dtype}: a table is for integers of 8 or 16 bits")
     elements = require_same_shape(source, result)
-    moved = moved_type(result)
-    count = 1 << (8 * wide)
+    element = copy_type(result)
+    count = 1 << (8 * width)
 
     def table() -> NDArray[Any]:
-        bits = np.arange(count, dtype=np.uint8 if wide == 1 else np.uint16)
-        found = answers(bits.view(kind).astype(np.int64))
-        return np.ascontiguousarray(found).astype(result.dtype)
+        bits = np.arange(count, dtype=np.uint8 if width == 1 else np.uint16)
+        entries = function(bits.view(kind).astype(np.int64))
+        return np.ascontiguousarray(entries).astype(result.dtype)
 
     table_constant = Constant(count * np.dtype(result.dtype).itemsize, table)
 
@@ -69,7 +69,7 @@ def lookup(
             kernel,
             by_elements(items, target),
             params | {"table": table_constant},
-            {"INDEX": type_of_bytes(wide), "ELEM": moved},
+            {"INDEX": type_of_bytes(width), "ELEM": element},
         )
 
     def of_vectors(isa: str, size: int) -> Alternative:
@@ -78,12 +78,12 @@ def lookup(
 
         fields = params | {"table": Constant(16 * size, rows)}
         kernel = f"lookup_{isa}"
-        whole = by_share(ceil_div(elements, size), target, LEAST_ELEMENTS // size)
-        tiling = replace(whole, tile_items=whole.tile_items * size)
+        whole_vectors = by_share(ceil_div(elements, size), target, LEAST_ELEMENTS // size)
+        tiling = replace(whole_vectors, tile_items=whole_vectors.tile_items * size)
         return Alternative(f"{isa} {size}", (launch_over("lookup", kernel, tiling, fields),))
 
     fallback = Alternative("plain", (launch("lookup", elements),))
-    if elements < _LANES or moved == "uint2":
+    if elements < _LANES or element == "uint2":
         return (fallback,)
     vectors = launch("lookup_vector", ceil_div(elements, _LANES))
     proven = [(f.name, f.lookup_bytes) for f in LOOKUPS if f.name in target.isa]
@@ -96,20 +96,20 @@ def lookup(
 
 def rounded_floats(
     source: Tensor, result: Tensor, function: Callable[[Floats], Floats], saturates: bool = False
-) -> Answers:
-    """Return the answers of TFLite's tables for 8 bits: a function of floats, rounded.
+) -> TableFunction:
+    """Return the function that fills TFLite's 8-bit tables: a float function, rounded.
 
-    `saturates`: in the calling TFLite those of int8 beyond an int32 become its ends, and NaN 0;
-    others are what C's conversion gives on this machine.
+    `saturates`: the calling TFLite saturates int8 results beyond an int32, and makes NaN 0.
+    Otherwise these are what C's conversion yields on this machine.
 
     Raises:
-        Unsupported: quantisation that the tensors cannot have.
+        Unsupported: missing or invalid quantisation.
     Source: tflite/kernels/internal/common.h LUTPopulate
     """
     in_scale, in_zero = quantized.per_tensor(source)
     out_scale, out_zero = quantized.per_tensor(result)
 
-    def answers(values: NDArray[np.int64]) -> NDArray[Any]:
+    def table(values: NDArray[np.int64]) -> NDArray[Any]:
         with np.errstate(over="ignore", invalid="ignore"):
             inverse = np.float32(1) / np.float32(out_scale)
             floats = np.float32(in_scale) * (values - in_zero).astype(np.float32)
@@ -120,14 +120,14 @@ def rounded_floats(
             whole = steps.astype(np.int32)
         return fixed_point.clamped(whole, result.dtype)
 
-    return answers
+    return table
 
 
-def rounded_sigmoid(source: Tensor, result: Tensor, is_tanh: bool, target: Target) -> Answers:
-    """Return the answers of LOGISTIC, or of TANH, of 8 bits.
+def rounded_sigmoid(source: Tensor, result: Tensor, is_tanh: bool, target: Target) -> TableFunction:
+    """Return the function that fills the 8-bit tables of LOGISTIC or TANH.
 
     Raises:
-        Unsupported: another output scale or zero point than TFLite's for the type.
+        Unsupported: an output scale or zero point other than TFLite's.
     """
     limits = np.iinfo(result.dtype)
     scale, zero = (1 / 128, 128 if limits.min == 0 else 0) if is_tanh else (1 / 256, limits.min)
@@ -136,71 +136,71 @@ def rounded_sigmoid(source: Tensor, result: Tensor, is_tanh: bool, target: Targe
 
     def logistic(values: Floats) -> Floats:
         with np.errstate(over="ignore"):
-            shares: Floats = np.float32(1) / (np.float32(1) + function(-values))
-        return shares
+            results: Floats = np.float32(1) / (np.float32(1) + function(-values))
+        return results
 
     return rounded_floats(source, result, function if is_tanh else logistic)
 
 
 def interpolated_floats(
     source: Tensor, result: Tensor, function: Callable[[Floats], Floats]
-) -> Answers:
-    """Return the answers of TFLite's tables for 16 bits: straight lines between 513 floats.
+) -> TableFunction:
+    """Return the function that fills 16-bit tables: linear interpolation between 513 points.
 
     Raises:
-        Unsupported: quantisation that the tensors cannot have.
+        Unsupported: missing or invalid quantisation.
     """
     in_scale, in_zero = quantized.per_tensor(source, quantized.QUANT)
     out_scale, out_zero = quantized.per_tensor(result, quantized.QUANT)
     limits = np.array([-(1 << 15), (1 << 15) - 1])
 
-    def answers(values: NDArray[np.int64]) -> NDArray[Any]:
+    def table(values: NDArray[np.int64]) -> NDArray[Any]:
         with np.errstate(over="ignore"):
             first, last = np.float32(in_scale) * (limits - in_zero).astype(np.float32)
             lowest, highest = np.float32(out_scale) * (limits - out_zero).astype(np.float32)
             steps = np.float32(1 << 16) / (highest - lowest)
-        return on_lines(ends_of_lines(first, last, steps, function), values)
+        return interpolate(curve_points(first, last, steps, function), values)
 
-    return answers
+    return table
 
 
-def ends_of_lines(first: Any, last: Any, steps: Any, function: Callable[[Any], Any]) -> Entries:
-    """Return the 513 ends of the lines that stand for a function, in `steps` of one.
+def curve_points(first: Any, last: Any, steps: Any, function: Callable[[Any], Any]) -> Entries:
+    """Return the 513 points that approximate a function, scaled by `steps`.
 
-    Computed as the arguments are, in floats or doubles.
+    Computed in the type of the arguments, floats or doubles.
     Source: tflite/kernels/internal/common.h LUTPopulate for int16_t
     """
-    two = type(last)(2)  # numpy 1 makes doubles of a float and an int
+    two = type(last)(2)  # numpy 1 promotes a float32 and an int to double
     with np.errstate(over="ignore", invalid="ignore"):
         step = (last - first) / type(last)(512)
         points = first + np.arange(513).astype(step.dtype) * step
         curve = function(points) * steps
         middle = round_away(function(points[:-1] + step / two) * steps)
         line = round_away((curve[1:] + round_away(curve[:-1])) / two)
-        # Half of what a line misses in the middle is shared with its ends.
+        # Half of the error in the middle of a line is moved to its ends.
         entries = round_away(curve[:-1]) - round_away((line - middle) / two)
         end = round_away(function(np.array([last])) * steps)
         whole = np.clip(np.concatenate([entries, end]), -(1 << 15), (1 << 15) - 1)
-        ends: Entries = whole.astype(np.int16)
-    return ends
+        samples: Entries = whole.astype(np.int16)
+    return samples
 
 
-def on_lines(entries: Entries, values: NDArray[np.int64]) -> Entries:
-    """Return what the lines between the entries give for values of an int16.
+def interpolate(entries: Entries, values: NDArray[np.int64]) -> Entries:
+    """Interpolate between the entries at int16 values.
 
     Source: tflite/kernels/internal/common.h LUTLookup
     """
     place = 256 + (values >> 7)
     slope = (entries[place + 1] - entries[place]).astype(np.int64)
-    answers: Entries = (entries[place] + ((slope * (values & 127) + 64) >> 7)).astype(np.int16)
-    return answers
+    results: Entries = (entries[place] + ((slope * (values & 127) + 64) >> 7)).astype(np.int16)
+    return results
 
 
 def round_away(values: NDArray[Any]) -> NDArray[Any]:
-    """Return whole floats or doubles, ties away from zero, as C's round() does."""
-    size = np.abs(values.astype(np.float64))
-    whole = np.floor(size)
-    rounded: NDArray[Any] = np.copysign(whole + (size - whole >= 0.5), values)
+    """Round floats or doubles to integers, ties away from zero, like C's round()."""
+    magnitude = np.abs(values.astype(np.float64))
+    whole = np.floor(magnitude)
+    rounded: NDArray[Any] = np.copysign(whole + (magnitude - whole >= 0.5), values)
     return rounded.astype(values.dtype)
 
 

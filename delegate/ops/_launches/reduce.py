@@ -20,30 +20,30 @@ from delegate.ops._launches.types import ELEM
 from delegate.ops._numbers import bits, ceil_div, fixed_point
 from delegate.target import Target
 
-_DIMENSIONS = 3  # kept ones and reduced ones that a kernel steps through
-_ROUNDS = most_rounds(1, 10_000)  # of all loops
-_DIGITS = 64  # rounds of a division of int64
-_STEPS = 8  # elements a round of the innermost loop
+_DIMENSIONS = 3  # kernels loop over so many kept, and so many reduced, dimensions
+_ROUNDS = most_rounds(1, 10_000)  # of all loops together
+_DIGITS = 64  # loop rounds of an int64 division
+_STEPS = 8  # elements per round of the innermost loop
 
 
 @dataclass(frozen=True, slots=True)
 class Reduction:
-    """A checked reduction: neighbouring axes of one kind are one dimension, outermost first."""
+    """A checked reduction: adjacent kept or reduced axes are merged, outermost first."""
 
     source: Tensor
     result: Tensor
-    kept: tuple[tuple[int, int], ...]  # (size, elements between neighbours)
+    kept: tuple[tuple[int, int], ...]  # (size, stride)
     reduced: tuple[tuple[int, int], ...]
-    is_whole: bool  # no axis is left, be it of one element
+    is_whole: bool  # all axes are reduced, those of size 1 included
 
     @property
     def terms(self) -> int:
-        """How many elements make one of the result."""
+        """Elements that are reduced to one."""
         return math.prod(size for size, _ in self.reduced)
 
     @property
     def results(self) -> int:
-        """How many elements the result has."""
+        """Elements of the result."""
         return math.prod(size for size, _ in self.kept)
 
     def params(self) -> Params:
@@ -58,13 +58,13 @@ class Reduction:
 
 
 def reduction_of(node: Node) -> Reduction:
-    """Return what a node reduces: its axes may be negative, and name a dimension twice.
+    """Return a node as a record; its axes may be negative or repeated.
 
     Shapes:
         input (d0, d1, ...), constant axes () or (n,) -> output without those, or with them as 1
     Raises:
-        Unsupported: axes computed or out of range, an empty tensor, another result's shape, types
-            that differ.
+        Unsupported: axes that are not constant or out of range, an empty tensor, another result
+            shape, types that differ.
     Source: tflite/kernels/internal/reference/reduce.h ResolveAxis
     """
     source, axes, result = tensors_of(node, 2)
@@ -77,12 +77,12 @@ def reduction_of(node: Node) -> Reduction:
     if any(not -rank <= axis < rank for axis in values):
         raise Unsupported(f"axes {values} of {shape_text(source)}: each must be one of its axes")
     elements_of(source)
-    over = {axis % rank for axis in values}
+    reduced_axes = {axis % rank for axis in values}
     keeps_dims = bool(node.options.get("keep_dims", False))
     shape = tuple(
-        1 if axis in over else size
+        1 if axis in reduced_axes else size
         for axis, size in enumerate(source.shape)
-        if keeps_dims or axis not in over
+        if keeps_dims or axis not in reduced_axes
     )
     if result.shape != shape:
         computed = "x".join(map(str, shape)) or "scalar"
@@ -93,19 +93,19 @@ def reduction_of(node: Node) -> Reduction:
         size = source.shape[axis]
         if size == 1:
             continue
-        if dimensions and dimensions[-1][0] == (axis in over):
-            is_reduced, inner, own = dimensions.pop()
-            dimensions.append((is_reduced, inner * size, own))
+        if dimensions and dimensions[-1][0] == (axis in reduced_axes):
+            is_reduced, inner, stride = dimensions.pop()
+            dimensions.append((is_reduced, inner * size, stride))
         else:
-            dimensions.append((axis in over, size, step))
+            dimensions.append((axis in reduced_axes, size, step))
         step *= size
     dimensions.reverse()
     return Reduction(
         source,
         result,
-        tuple((size, own) for is_reduced, size, own in dimensions if not is_reduced),
-        tuple((size, own) for is_reduced, size, own in dimensions if is_reduced),
-        len(over) == rank,
+        tuple((size, stride) for is_reduced, size, stride in dimensions if not is_reduced),
+        tuple((size, stride) for is_reduced, size, stride in dimensions if is_reduced),
+        len(reduced_axes) == rank,
     )
 
 
@@ -117,27 +117,27 @@ def reduce(
     finish: int = 0,
     finishing: Mapping[str, int] | None = None,
 ) -> tuple[Alternative, ...]:
-    """Return the alternatives of a reduction: over vectors where it can be, the plain one last.
+    """Return the alternatives of a reduction: vectors where possible, the fallback last.
 
-    `fold`: SUM, PROD, MAX or MIN. `start`: what changes nothing in it, for floats its bits.
-    `finish`: 0 the number itself; 1 with the fields of `mean_rescaling`, of int64 divided by
-    `terms`; 2 times the float `factor`; 3 the float fields of `rescaled_sum`.
+    `fold`: SUM, PROD, MAX or MIN. `start`: the initial value, for floats its bits. `finish`: 0
+    none; 1 the rescaling of `mean_rescaling`, for int64 a division by `terms`; 2 a product with the
+    float `factor`; 3 the float rescaling of `rescaled_sum`. `finishing`: its fields.
 
     Raises:
-        Unsupported: more terms than a work-item can visit, or too many dimensions.
+        Unsupported: too many terms for a work-item, or too many dimensions.
     """
     terms, results = reduction.terms, reduction.results
-    # Products overflow on the way, or not, by their order.
+    # Whether a float product overflows depends on the order.
     is_ordered = fold == "PROD" and reduction.source.dtype == "float32"
     innermost = reduction.reduced[-1] if reduction.reduced else (1, 0)
     rounds = terms // innermost[0] * (innermost[0] // _STEPS + min(innermost[0], _STEPS))
     if rounds > _ROUNDS:
-        raise Unsupported(f"{terms} elements for one of the result: more than can be visited")
+        raise Unsupported(f"{terms} elements per result: too many for a work-item")
     dtype = reduction.source.dtype
-    common = reduction.params() | _starts(start, dtype) | dict(finishing or {})
+    common = reduction.params() | _start_fields(start, dtype) | dict(finishing or {})
     defines: Defines = {"ELEM": ELEM[dtype], "FOLD": fold, "FINISH": finish}
     if reduction.is_whole and fold in ("MAX", "MIN") and dtype == "float32":
-        # Then TFLite begins with the first element, and a NaN there stays.
+        # TFLite then starts with the first element, so a NaN there persists.
         defines |= {"FROM_FIRST": 1}
 
     def alternative(kernel: str, lanes: int, items: int, rounds: int) -> Alternative:
@@ -149,12 +149,12 @@ def reduce(
             f"reduce_{kernel}" if lanes else "reduce_int64" if dtype == "int64" else "reduce",
             tiling,
             common | blocks | {"items": items},
-            # All steps but the innermost are multiples of the innermost size.
+            # All strides but the innermost are multiples of the innermost size.
             defines | (vectors_of(along[0], lanes, target) if lanes else {}),
         )
         return Alternative(f"{kernel} {lanes}" if lanes else kernel, (launch,))
 
-    found = []
+    variants = []
     if dtype == "int64":
         return (alternative("plain", 0, results, rounds + (_DIGITS if finish else 0)),)
     if reduction.kept and reduction.kept[-1][1] == 1:
@@ -162,17 +162,17 @@ def reduce(
         lanes = lanes_of(size, target)
         if lanes:
             items = results // size * ceil_div(size, lanes)
-            found.append(alternative("vector", lanes, items, rounds))
+            variants.append(alternative("vector", lanes, items, rounds))
     elif innermost[1] == 1 and target.group_items == 1 and not is_ordered:
         lanes = lanes_of(innermost[0], target)
         if lanes:
-            each = innermost[0] // lanes + innermost[0] % lanes
-            found.append(alternative("row", lanes, results, terms // innermost[0] * each))
-    return (*found, alternative("plain", 0, results, rounds))
+            row_rounds = innermost[0] // lanes + innermost[0] % lanes
+            variants.append(alternative("row", lanes, results, terms // innermost[0] * row_rounds))
+    return (*variants, alternative("plain", 0, results, rounds))
 
 
-def _starts(start: int, dtype: str) -> dict[str, int]:
-    """Return the fields of what a fold begins with; of int64 two words with signs."""
+def _start_fields(start: int, dtype: str) -> dict[str, int]:
+    """Return the fields of the initial value; for int64 two signed words."""
     if dtype != "int64":
         return {"start": start}
     low = start & 0xFFFFFFFF
@@ -180,16 +180,16 @@ def _starts(start: int, dtype: str) -> dict[str, int]:
 
 
 def mean_rescaling(reduction: Reduction) -> dict[str, int]:
-    """Return the fields of a finish that makes a quantised sum a mean.
+    """Return the fields that turn a quantised sum into a mean.
 
     Raises:
-        Unsupported: types that are not quantised, a scale ratio beyond TFLite's.
+        Unsupported: types that are not quantised, a scale ratio beyond TFLite's range.
     Source: tflite/kernels/internal/reference/reduce.h QuantizedMeanOrSum
     """
     in_scale, in_zero = quantized.per_tensor(reduction.source, quantized.QUANT)
     scale, zero = quantized.per_tensor(reduction.result, quantized.QUANT)
     multiplier, shift = quantized.multiplier_of(in_scale / scale)
-    # The division joins the multiplier, at as many more bits as that leaves it.
+    # The multiplier includes the division, with as many extra bits as fit.
     terms = reduction.terms
     extra = min(terms.bit_length() - 1, 32, 31 + shift)
     return {
@@ -217,11 +217,11 @@ def rescaled_sum(reduction: Reduction, target: Target) -> tuple[Alternative, ...
     terms, limits = reduction.terms, np.iinfo(reduction.source.dtype)
     if not float(ratio) * terms * (int(limits.max) - int(limits.min)) < 2**30:
         raise Unsupported(f"{terms} elements at a scale ratio of {ratio:g}: too large")
-    ends = {"output_zero": zero, **quantized.whole_range(reduction.result)}
+    limit_fields = {"output_zero": zero, **quantized.whole_range(reduction.result)}
     if reduction.source.dtype == "uint8":
         multiplier, shift = fixed_point.quantize_multiplier(float(ratio))
         scaling = {"offset": -terms * in_zero, "multiplier": multiplier, "shift": shift}
-        return reduce(reduction, target, "SUM", 0, 1, scaling | ends)
+        return reduce(reduction, target, "SUM", 0, 1, scaling | limit_fields)
     bias = np.float32(-in_zero) * ratio * np.float32(terms)
     factors = {"factor": bits(float(ratio)), "bias": bits(float(bias))}
-    return reduce(reduction, target, "SUM", 0, 3, factors | ends)
+    return reduce(reduction, target, "SUM", 0, 3, factors | limit_fields)

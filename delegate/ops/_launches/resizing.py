@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Resizing of NHWC tensors: between which pixels a place lies, and launches over runs of a row."""
+"""Resizing of NHWC tensors: interpolation tables, and launches over runs of a row's pixels."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from delegate.ops._launches.tiles import HALF_ROUNDS, by_work, launch_over
 from delegate.ops._numbers import ceil_div
 from delegate.target import Target
 
-IN_FLOATS = ("uint8", "float32")  # TFLite's bilinear arithmetic of them
-PARTS = 16  # a weight in so many parts makes a sum of 8-bit products fit 16 bits
-_RUN = 2048  # pixels of a work-item, where a group is one work-item
+IN_FLOATS = ("uint8", "float32")  # types that TFLite interpolates in floats
+PARTS = 16  # with weights in 16ths, sums of 8-bit products fit 16 bits
+_RUN = 2048  # pixels per work-item, if a work-group is one work-item
 _RUN_IN_GROUP = 4
 
 
@@ -27,31 +27,31 @@ class Resizing:
 
     source: Tensor
     result: Tensor
-    align_corners: bool  # the corners' pixels are at the same places in both
-    half_pixel_centers: bool  # a pixel's place is its centre
+    align_corners: bool  # the corner pixels' centres coincide
+    half_pixel_centers: bool  # coordinates are those of pixel centres
 
     @property
     def keeps_pixels(self) -> bool:
-        """Whether every place is that of the input's own pixel there; both flags move it."""
-        is_moved = self.align_corners and self.half_pixel_centers
-        return self.source.shape == self.result.shape and not is_moved
+        """Whether the result equals the input; both flags together shift coordinates."""
+        is_shifted = self.align_corners and self.half_pixel_centers
+        return self.source.shape == self.result.shape and not is_shifted
 
     def step(self, axis: int) -> tuple[int, int]:
-        """Return pixels of the input, and how many of the output's are as wide."""
+        """Return the scale along an axis as (input pixels, output pixels)."""
         size, count = self.source.shape[axis], self.result.shape[axis]
         return (size - 1, count - 1) if self.align_corners and count > 1 else (size, count)
 
 
-def lines_of(resize: Resizing, axis: int) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-    """Return, for each row or column of the output, the input's two it lies between.
+def interpolation_of(resize: Resizing, axis: int) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+    """Return the two input rows or columns around each output row or column, and their weights.
 
     Shapes:
-        -> ((2, out) places, (2, out) weights); the weights of integers are in 1024ths
+        -> ((2, out) indices, (2, out) weights); weights of integers are in 1024ths
     """
     size, count = resize.source.shape[axis], resize.result.shape[axis]
-    steps, over = resize.step(axis)
+    steps, divisor = resize.step(axis)
     if resize.source.dtype in IN_FLOATS:
-        scale = np.float32(steps) / np.float32(over)
+        scale = np.float32(steps) / np.float32(divisor)
         numbers = np.arange(count, dtype=np.float32)
         half = np.float32(0.5)
         exact = (numbers + half) * scale - half if resize.half_pixel_centers else numbers * scale
@@ -60,7 +60,7 @@ def lines_of(resize: Resizing, axis: int) -> tuple[NDArray[np.int64], NDArray[np
         upper_weight = exact - lower.astype(np.float32)
         lower_weight = np.float32(1) - upper_weight
     else:
-        scale_10 = (1024 * steps + over // 2) // over
+        scale_10 = (1024 * steps + divisor // 2) // divisor
         fixed = np.arange(count, dtype=np.int64) * scale_10
         if resize.half_pixel_centers:
             fixed += scale_10 // 2 - 512
@@ -70,23 +70,22 @@ def lines_of(resize: Resizing, axis: int) -> tuple[NDArray[np.int64], NDArray[np
         lower_weight = np.float32(1024) - upper_weight
     if int(max(lower.max(), upper.max())) >= size:
         raise Unsupported(f"{size} to {count} pixels: TFLite would read outside of the input")
-    places, weights = np.array([lower, upper]), np.array([lower_weight, upper_weight])
+    indices, weights = np.array([lower, upper]), np.array([lower_weight, upper_weight])
     if resize.source.dtype not in IN_FLOATS:
-        # Integers may take a pixel for its neighbour where its weight is 0, and floats may not: 0
-        # times infinity is none.
+        # Integers may read any pixel whose weight is 0. Floats may not: 0 times infinity is NaN.
         weights[:, lower == upper] = [[1024], [0]]
         weights /= 1024
-    return places, weights
+    return indices, weights
 
 
-def between(resize: Resizing, axis: int, step: int, is_short: bool) -> Constant:
-    """Four ints a row or column: the offsets of its two in the input, in elements; two weights.
+def interpolation_table(resize: Resizing, axis: int, step: int, is_short: bool) -> Constant:
+    """Return four ints per output row or column: two input offsets in elements, and two weights.
 
     `step`: elements between neighbours.
     """
 
     def pack() -> NDArray[np.int32]:
-        (lower, upper), weights = lines_of(resize, axis)
+        (lower, upper), weights = interpolation_of(resize, axis)
         is_float = resize.source.dtype in IN_FLOATS and not is_short
         if is_short:
             weights[:, lower == upper] = [[1], [0]]
@@ -112,9 +111,9 @@ def over_runs(
 ) -> Launch:
     """Return a launch over runs of an output row's pixels, and over blocks of `lanes` channels.
 
-    `op`: the kernel and its file. `depth`: the field's name and the elements of a pixel.
+    `op`: the kernel and its file. `depth`: name of the field, and elements per pixel.
     Units:
-        pixel_work: multiplications of vectors
+        pixel_work: vector multiplications
     """
     name, elements = depth
     batch, out_h, out_w, _ = resize.result.shape

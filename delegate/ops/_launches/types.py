@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""OpenCL C's names of the tensors' types: to compute with, and to move bytes."""
+"""OpenCL C types of tensor elements, for arithmetic and for copies."""
 
 from __future__ import annotations
 
@@ -7,29 +7,29 @@ from delegate.errors import Unsupported
 from delegate.graph.ir import Tensor
 from delegate.launch import element_type
 
-# The types that kernels compute with; a bool is one byte, 0 or 1.
+# Types for arithmetic; a bool is one byte, 0 or 1.
 ELEM = {
     "uint8": "uchar",
     "int8": "char",
     "int16": "short",
     "int32": "int",
-    "int64": "uint2",  # two words, the low one first: OpenCL C's `long` is not everywhere
+    "int64": "uint2",  # two words, the low one first: `long` is not available on every device
     "float32": "float",
     "bool": "uchar",
 }
-# Where bytes only move, the width is all that counts.
+# Types for copies, by width.
 _BY_BYTES = {1: "uchar", 2: "ushort", 4: "uint", 8: "uint2", 16: "uint4"}
 WIDEST_BYTES = max(_BY_BYTES)
 _LARGEST_ELEMENT = 8
 
 
 def type_of_bytes(count: int) -> str:
-    """Return the name of an unsigned type of 1, 2, 4, 8 or 16 bytes."""
+    """Return the unsigned type of 1, 2, 4, 8 or 16 bytes."""
     return _BY_BYTES[count]
 
 
-def moved_type(tensor: Tensor) -> str:
-    """Return an unsigned type as wide as the tensor's elements.
+def copy_type(tensor: Tensor) -> str:
+    """Return the unsigned type as wide as the tensor's elements.
 
     Raises:
         Unsupported: a type without a fixed size, or wider than 8 bytes.

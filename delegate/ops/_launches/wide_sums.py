@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sums beyond 32 bits and how they are requantised: what the ops on int16 share.
+"""Requantisation of sums beyond 32 bits, for ops on int16.
 
-The device's half is quantize_wide.clh.
+The device's part is quantize_wide.clh.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from delegate.ops._checks import quantized
 from delegate.ops._numbers import fixed_point
 from delegate.target import Rules
 
-# How a sum becomes a result: names of wide.clh, which has their numbers.
+# How sums are requantised: macros of wide.clh.
 TWICE = "ROUNDING_TWICE"  # 32-bit sums, TFLite's two roundings
 WIDE = "ROUNDING_WIDE"  # 64-bit sums and a 16-bit multiplier
 DOUBLE = "ROUNDING_DOUBLE"  # round() of a product of doubles
 
 TERMS_AN_INT = 511  # products of int16 and int8 are below 2^22, so this many fit an int
 _LARGEST_BIAS = 1 << 46  # TFLite's 64-bit sums may have 48 bits
-_LARGEST_SUM = 1 << 43  # what quantize_wide.clh multiplies with a double
+_LARGEST_SUM = 1 << 43  # that quantize_wide.clh multiplies with a double
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -35,15 +35,15 @@ class WideSums:
 
     rounding: str  # TWICE, WIDE or DOUBLE
     bias: NDArray[np.int64]  # (channels,)
-    scaling: NDArray[np.int32]  # (3, channels); what the rows are depends on the rounding
+    scaling: NDArray[np.int32]  # (3, channels); the meaning of the rows depends on the rounding
 
     @property
     def defines(self) -> dict[str, int | str]:
-        """The macros of wide.clh; LANES aside, where sums are vectors."""
+        """The macros of wide.clh, except for LANES of vectors."""
         return {"ROUNDING": self.rounding}
 
     def rows(self) -> Constant:
-        """Five rows of int32: the bias's low and high word, then the scaling."""
+        """Five rows of int32: the bias's low and high words, then the scaling."""
 
         def pack() -> NDArray[np.int32]:
             words = np.stack(
@@ -58,7 +58,7 @@ def require_16x8(source: Tensor, weights: Tensor, result: Tensor) -> None:
     """Check the types of a node with int16 activations and int8 weights.
 
     Raises:
-        Unsupported: another output or other weights, a zero point that is not 0.
+        Unsupported: other output or weight types, a zero point that is not 0.
     """
     if source.dtype != "int16" or result.dtype != "int16":
         raise Unsupported(f"{source.dtype} in, {result.dtype} out: both must be int16 or neither")
@@ -76,15 +76,15 @@ def wide_sums(
     channel_axis: int,
     rules: Rules,
 ) -> WideSums:
-    """Return how a convolution's sums of int16 x int8 become results.
+    """Return the requantisation of a convolution of int16 x int8.
 
     Raises:
-        Unsupported: a bias that does not fit or that this TFLite misreads, scales that do not fit.
+        Unsupported: a bias out of range, or one that this TFLite misreads; scales out of range.
     Source: tflite/kernels/conv.cc, depthwise_conv.cc, transpose_conv.cc
     """
     is_depthwise = channel_axis == 3
     values, is_int32 = wide_bias(bias, weights.shape[channel_axis], rules)
-    # TFLite's depthwise sums are int64 whatever the version, its other ones may be int32.
+    # TFLite's depthwise sums are int64 in all versions, the other ones may be int32.
     is_int32 &= not (is_depthwise and bias is None)
     multipliers = [
         fixed_point.quantize_multiplier(real)
@@ -96,10 +96,10 @@ def wide_sums(
 def fixed_sums(
     bias: NDArray[np.int64], multipliers: list[tuple[int, int]], is_int32: bool
 ) -> WideSums:
-    """Return sums that are scaled by fixed-point multipliers, of (multiplier, shift) each.
+    """Return the requantisation by fixed-point multipliers, (multiplier, shift) each.
 
     Raises:
-        Unsupported: a shift too far to the left.
+        Unsupported: too large a left shift.
     """
     rounding, most = (TWICE, 30) if is_int32 else (WIDE, 7)
     for _multiplier, shift in multipliers:
@@ -115,10 +115,10 @@ def fixed_sums(
 def double_sums(
     bias: NDArray[np.int64], reals: list[float], largest: NDArray[np.int64]
 ) -> WideSums:
-    """Return sums that are multiplied with doubles; `largest`: each channel's greatest size.
+    """Return the requantisation by doubles; `largest`: each channel's maximum magnitude.
 
     Raises:
-        Unsupported: sums or results beyond what the kernels' words hold.
+        Unsupported: sums or results that exceed the kernels' words.
     """
     if largest.max() >= _LARGEST_SUM:
         raise Unsupported(f"sums up to {largest.max()}: beyond 43 bits")
@@ -132,9 +132,9 @@ def double_sums(
 
 
 def double_words(real: float) -> tuple[int, int, int]:
-    """Return (top, bottom, t) with real = (top * 2^32 + bottom) / 2^t, of 53 bits.
+    """Return (top, bottom, t) with real = (top * 2^32 + bottom) / 2^t, in 53 bits.
 
-    Too small a number to make 1/2 of any sum is 0.
+    Numbers so small that every product rounds to 0 become 0.
     """
     fraction, exponent = math.frexp(real)
     t = 53 - exponent
@@ -148,7 +148,7 @@ def real_scales(source: Tensor, weights: Tensor, result: Tensor, channel_axis: i
     """Return each output channel's scale ratio as a double product.
 
     Raises:
-        Unsupported: scales that no such tensors have.
+        Unsupported: missing or invalid quantisation.
     """
     in_scale = quantized.per_tensor(source, quantized.QUANT)[0]
     out_scale = quantized.per_tensor(result, quantized.QUANT)[0]
@@ -159,10 +159,10 @@ def real_scales(source: Tensor, weights: Tensor, result: Tensor, channel_axis: i
 
 
 def wide_bias(bias: Tensor | None, channels: int, rules: Rules) -> tuple[NDArray[np.int64], bool]:
-    """Return the bias of an op on int16, and whether its sums are int32.
+    """Return the bias of an op on int16, and whether TFLite's sums are int32.
 
     Raises:
-        Unsupported: a bias that is computed, of another type or length, or too large.
+        Unsupported: a bias that is not constant, of another type or length, or too large.
     """
     if bias is None:
         return np.zeros(channels, np.int64), rules.int16_sums_of_int32

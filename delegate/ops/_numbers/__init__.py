@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Numbers only: numpy in, numpy out. No tensor, no launch."""
+"""Arithmetic on numbers and NumPy arrays, without tensors and launches."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import numpy as np
 
 
 def bits(value: float) -> int:
-    """Return the bits of a float32, as an int32: so kernels take floats."""
+    """Return the bits of a float32 as an int32, the form in which kernels take float fields."""
     return int(np.float32(value).view(np.int32))
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The C library's float functions, which TFLite fills its tables with, on arrays."""
+"""The C library's float functions on arrays; TFLite fills its tables with them."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float32]
-# The C library's function of a name, None where it is not found.
-Find = Callable[[str], Callable[[float], float] | None]
+# Name -> the C library's function, or None if it is not found.
+FindFunction = Callable[[str], Callable[[float], float] | None]
 _DOUBLE: dict[str, Callable[[float], float]] = {
     "expf": math.exp,
     "expm1f": math.expm1,
@@ -23,27 +23,27 @@ _DOUBLE: dict[str, Callable[[float], float]] = {
 }
 
 
-def float_function(find: Find, name: str) -> Callable[[Floats], Floats]:
-    """Return a function of arrays that gives the results of TFLite's own call, to the last bit.
+def float_function(find: FindFunction, name: str) -> Callable[[Floats], Floats]:
+    """Return a function of arrays whose results are bit-identical to those of TFLite.
 
-    Where the C library is not found, it rounds a double's result, which differs in few places.
+    Without the C library it rounds a double's result, which rarely differs.
     """
-    of_library = find(name)
-    of_double = _DOUBLE[name]
+    library_function = find(name)
+    double_function = _DOUBLE[name]
 
-    def of_one(value: float) -> float:
-        if of_library is not None:
-            return of_library(value)
+    def scalar_function(value: float) -> float:
+        if library_function is not None:
+            return library_function(value)
         try:
-            return of_double(value)
+            return double_function(value)
         except OverflowError:
             return math.inf
-        except ValueError:  # a logarithm, where C gives these
+        except ValueError:  # a logarithm, as in C
             return -math.inf if value == 0 else math.nan
 
-    def of_array(values: Floats) -> Floats:
-        found: NDArray[Any] = np.array([of_one(float(value)) for value in values.flat])
+    def array_function(values: Floats) -> Floats:
+        results: NDArray[Any] = np.array([scalar_function(float(value)) for value in values.flat])
         with np.errstate(over="ignore"):
-            return found.astype(np.float32).reshape(values.shape)
+            return results.astype(np.float32).reshape(values.shape)
 
-    return of_array
+    return array_function

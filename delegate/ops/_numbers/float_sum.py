@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""When a sum of two floats is, for every pair of 8-bit inputs, what TFLite's quantised ADD gives.
+"""Search for a float sum that equals TFLite's quantised ADD for every pair of 8-bit inputs.
 
-An ADD for which no such sum is found keeps the fixed-point arithmetic.
+Without one, an ADD keeps the fixed-point arithmetic.
 """
 
 from __future__ import annotations
@@ -15,25 +15,25 @@ from numpy.typing import NDArray
 
 from delegate.ops._numbers import fixed_point
 
-LEFT_SHIFT, LEFT_SHIFT_16 = 20, 15  # Source: tflite/kernels/add.cc, of 8 bits and of 16
-ROUND = 12582912.0  # 1.5 * 2^23: a float near it has no fraction, so adding it rounds
-_ULPS = range(-6, 7)  # factors tried around the true ones
+LEFT_SHIFT, LEFT_SHIFT_16 = 20, 15  # Source: tflite/kernels/add.cc, for 8 and 16 bits
+ROUND = 12582912.0  # 1.5 * 2^23: floats near it have no fraction, so adding it rounds
+_ULPS = range(-6, 7)  # distances of candidate factors from the exact ones
 _GRID = 2.0**24  # offsets are multiples of its inverse, so that float64 holds every sum below
 
 
 @dataclass(frozen=True, slots=True)
 class Sum:
-    """A quantised ADD by its numbers."""
+    """The arithmetic of a quantised ADD."""
 
     zeros: tuple[int, int, int]  # of left, right, result
     scales: tuple[float, float, float]
     rescaling: tuple[tuple[int, int], ...]  # (multiplier, shift) of left, right, sum
-    left_shift: int  # of both inputs, before they are rescaled
+    left_shift: int  # of both inputs, before rescaling
     clamp: tuple[int, int]
     dtype: str
 
     def inputs(self) -> NDArray[np.int64]:
-        """Return every value an input can have."""
+        """Return all values an input can have."""
         limits = np.iinfo(self.dtype)
         return np.arange(limits.min, limits.max + 1, dtype=np.int64)
 
@@ -63,18 +63,18 @@ class FloatSum:
 
 @lru_cache(maxsize=256)
 def float_sum(case: Sum) -> FloatSum | None:
-    """Return factors and an offset that are right for all 65,536 pairs, or None.
+    """Return factors and an offset that are exact for all 65,536 pairs, or None.
 
-    Every float operation is rounded to nearest, ties to even. Whether a compiler fuses a
-    multiplication with the addition after it makes no difference.
+    Float operations round to nearest, ties to even. The result does not depend on whether a
+    compiler contracts multiplications and additions to FMAs.
     """
     expected = case.results()
     inputs = case.inputs().astype(np.float64)
     zero, (low, high) = case.zeros[2], case.clamp
-    # An answer that is the clamp's bounds the sum on one side only.
-    half = expected - zero
-    most = np.where(expected < high, half + 0.5, np.inf)
-    least = np.where(expected > low, half - 0.5, -np.inf)
+    # A result at the clamp bounds the sum on one side only.
+    exact_result = expected - zero
+    upper = np.where(expected < high, exact_result + 0.5, np.inf)
+    lower = np.where(expected > low, exact_result - 0.5, -np.inf)
     exact = [np.float32(scale / case.scales[2]) for scale in case.scales[:2]]
     if not all(2.0**-17 <= factor <= 8 for factor in exact):
         return None  # float64 would not hold every sum
@@ -84,7 +84,7 @@ def float_sum(case: Sum) -> FloatSum | None:
             for factor, ulp in zip(exact, ulps, strict=True)
         )
         products = inputs[:, None] * float(left) + inputs * float(right)
-        start, end = float((least - products).max()), float((most - products).min())
+        start, end = float((lower - products).max()), float((upper - products).min())
         if not start < end:
             continue
         start, end = max(start, -4096.0), min(end, 4096.0)
@@ -102,7 +102,7 @@ def _results(
     offset: np.float32,
     rounding: np.float32,
 ) -> Iterator[NDArray[np.int64]]:
-    """Yield the result for each pair of inputs, for every way to fuse operations."""
+    """Yield the results for all pairs of inputs, for each combination of contracted operations."""
     from_left, from_right = inputs * float(left), inputs * float(right)  # exact
     for right_part in (from_right.astype(np.float32).astype(np.float64), from_right):
         inner = (right_part + float(offset)).astype(np.float32).astype(np.float64)

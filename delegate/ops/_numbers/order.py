@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""In which order weights lie: blocks of channels, and axes that change places."""
+"""Memory order of weights: blocks of channels, and permuted axes."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from delegate.ops._numbers import ceil_div
 
 @lru_cache(1 << 8)  # layers share sizes
 def in_blocks_of(block: int, channels: int) -> NDArray[np.intp]:
-    """Return the channels of each block, of which the last ends with the last channel.
+    """Return the channels of each block; the last block ends with the last channel.
 
     Shapes:
         -> (blocks, block)
     """
     starts = np.minimum(np.arange(ceil_div(channels, block)) * block, channels - block)
-    found = np.asarray(starts[:, None] + np.arange(block))
-    found.setflags(write=False)
-    return found
+    indices = np.asarray(starts[:, None] + np.arange(block))
+    indices.setflags(write=False)
+    return indices
 
 
 def transposed(values: NDArray[Any], *axes: int) -> NDArray[Any]:
-    """Return values in memory in this order of their axes, of which the last stays the last.
+    """Return a contiguous copy with permuted axes; the last axis stays last.
 
-    What lies along it is moved as one: for a few bytes that is eight times as fast.
+    Elements along the last axis are copied as one: with a few bytes that is eight times as fast.
     """
     *_, last = values.shape
-    as_one = np.ascontiguousarray(values).view(f"V{last * values.itemsize}")
-    moved = np.ascontiguousarray(as_one.transpose(*axes, len(axes)))
-    return moved.view(values.dtype)
+    opaque = np.ascontiguousarray(values).view(f"V{last * values.itemsize}")
+    permuted = np.ascontiguousarray(opaque.transpose(*axes, len(axes)))
+    return permuted.view(values.dtype)

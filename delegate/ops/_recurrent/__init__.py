@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ops with steps, each of which reads what the one before gave: LSTMs and RNNs."""
+"""Recurrent ops: LSTMs and RNNs."""

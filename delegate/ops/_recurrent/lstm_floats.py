@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""LSTMs of float32, their weights floats, or int8 that multiply rows which become int8."""
+"""Arithmetic of float LSTMs, with float32 weights, or hybrid with int8 weights."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ from delegate.ops._recurrent.lstm_records import Lstm, clip_of, require_types, s
 from delegate.ops._recurrent.steps import constant, hybrid_numbers, is_asymmetric, only_scale
 from delegate.target import Target
 
-# Without a function TFLite leaves what a cell shows as it was.
+# TFLite does not support NONE: the cell's output is then left unchanged.
 _CLAMPS = {"RELU": (0.0, math.inf), "RELU6": (0.0, 6.0)}
 
 
-def of_floats(node: Node, lstm: Lstm, target: Target) -> Arithmetic:
-    """Return the fields of float32, with float32 or int8 weights.
+def float_arithmetic(node: Node, lstm: Lstm, target: Target) -> Arithmetic:
+    """Return the fields for float32, with float32 or int8 weights.
 
     Raises:
-        Unsupported: other types, an unknown function of cells, weights that the calling TFLite
-            multiplies wrongly.
+        Unsupported: other types, an unknown activation, weights that the calling TFLite multiplies
+            wrongly.
     Source: tflite/kernels/lstm_eval.cc EvalFloat, EvalHybrid
     """
     is_hybrid = lstm.weights[0].dtype == "int8"
-    small = (*lstm.biases, *lstm.norms, lstm.projection_bias)
-    ends = (
+    vectors = (*lstm.biases, *lstm.norms, lstm.projection_bias)
+    activations = (
         lstm.source,
         lstm.auxiliary,
         lstm.hidden,
@@ -45,7 +45,7 @@ def of_floats(node: Node, lstm: Lstm, target: Target) -> Arithmetic:
     linked = lstm.auxiliary_weights
     matrices = (*lstm.weights, *linked, *lstm.recurrent, *lstm.peepholes, lstm.projection)
     kind = "int8" if is_hybrid else "float32"
-    require_types(lstm, [((*small, *ends), "float32"), (matrices, kind)])
+    require_types(lstm, [((*vectors, *activations), "float32"), (matrices, kind)])
     activation = activation_of(node)
     if activation != "TANH" and activation not in _CLAMPS:
         raise Unsupported(f"fused activation {activation}: only TANH, {', '.join(_CLAMPS)}")
@@ -71,25 +71,25 @@ def of_floats(node: Node, lstm: Lstm, target: Target) -> Arithmetic:
     if lstm.norms:
         cells["coefficients"] = constant(stacked(lstm.norms, "coefficients of normalisation"))
         cells["norm_biases"] = constant(biases)
-    is_wide = is_asymmetric(node)
+    asymmetric = is_asymmetric(node)
     projection = _projection(node, lstm)
     if is_hybrid:
-        sums["numbers"] = constant(_numbers(lstm, is_wide, target))
+        sums["numbers"] = constant(_numbers(lstm, asymmetric, target))
         if linked:
             sums["auxiliary_weights"] = constant(weights[1])
             sums["auxiliary_depth"] = linked[0].shape[-1]
         if lstm.projection is not None:
-            own = hybrid_numbers(lstm.projection, is_wide, target)
-            projection["numbers"] = constant(own)
+            projection_numbers = hybrid_numbers(lstm.projection, asymmetric, target)
+            projection["numbers"] = constant(projection_numbers)
     family = "hybrid" if is_hybrid else "float"
-    return Arithmetic(family, sums, cells, projection, activation == "TANH", is_wide)
+    return Arithmetic(family, sums, cells, projection, activation == "TANH", asymmetric)
 
 
-def _numbers(lstm: Lstm, is_wide: bool, target: Target) -> NDArray[np.int32]:
-    """Return what kernels call `numbers`: (gates, cells, 4), or 6 with an auxiliary input."""
+def _numbers(lstm: Lstm, asymmetric: bool, target: Target) -> NDArray[np.int32]:
+    """Return the field `numbers`: (gates, cells, 4), or 6 with an auxiliary input."""
     matrices = lstm.weights, lstm.recurrent, lstm.auxiliary_weights
     numbers = [
-        np.stack([hybrid_numbers(each, is_wide, target) for each in tensors])
+        np.stack([hybrid_numbers(each, asymmetric, target) for each in tensors])
         for tensors in matrices
         if tensors
     ]
@@ -97,7 +97,7 @@ def _numbers(lstm: Lstm, is_wide: bool, target: Target) -> NDArray[np.int32]:
 
 
 def _floats(peephole: Tensor) -> NDArray[np.float32]:
-    """Return weights of cells as floats, which int8 ones become."""
+    """Return peephole weights, dequantised if they are int8."""
     values = require_constant(peephole, "peephole weights")
     if peephole.dtype == "float32":
         return np.asarray(values)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""LSTMs of int8 with int16 cells: scales as multipliers, functions as tables."""
+"""Arithmetic of int8 LSTMs with int16 cells: scales as multipliers, functions as tables."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ from delegate.target import Target
 _TABLE_BYTES = 2 << 16
 
 
-def of_integers(node: Node, lstm: Lstm, target: Target) -> Arithmetic:
-    """Return the fields of int8 with int16 cells.
+def integer_arithmetic(node: Node, lstm: Lstm, target: Target) -> Arithmetic:
+    """Return the fields for int8 with int16 cells.
 
     Raises:
-        Unsupported: other types, scales that do not fit.
+        Unsupported: other types, invalid scales.
 
     Source: tflite/kernels/unidirectional_sequence_lstm.cc PopulateQuantizedLstmParams8x8_16,
-    lstm_eval.cc. Scales' quotients are floats.
+    lstm_eval.cc. Scale ratios are float32.
     """
-    ends = (lstm.hidden, lstm.next_hidden, lstm.result.tensor)
-    bytes_ = (*lstm.weights, *lstm.recurrent, lstm.projection, *ends)
-    words = (*lstm.peepholes, *lstm.norms, lstm.cell, lstm.next_cell)
-    longs = (*lstm.biases, lstm.projection_bias)
-    require_types(lstm, [(bytes_, "int8"), (words, "int16"), (longs, "int32")])
+    activations = (lstm.hidden, lstm.next_hidden, lstm.result.tensor)
+    int8s = (*lstm.weights, *lstm.recurrent, lstm.projection, *activations)
+    int16s = (*lstm.peepholes, *lstm.norms, lstm.cell, lstm.next_cell)
+    int32s = (*lstm.biases, lstm.projection_bias)
+    require_types(lstm, [(int8s, "int8"), (int16s, "int16"), (int32s, "int32")])
     if len(node.intermediates) != 5 or node.intermediates[4] is None:
         raise Unsupported(f"{len(node.intermediates)} intermediate tensors: 5 are needed")
     if activation_of(node) != "TANH":
@@ -73,7 +73,7 @@ def of_integers(node: Node, lstm: Lstm, target: Target) -> Arithmetic:
 
 
 def _gate_scales(node: Node, lstm: Lstm) -> list[float]:
-    """Return the scales of gates' sums, which are the file's own where they are normalised."""
+    """Return the scales of gate sums, which the file defines if they are normalised."""
     if not lstm.norms:
         return [2.0**-12] * len(lstm.weights)
     scales = []
@@ -85,37 +85,37 @@ def _gate_scales(node: Node, lstm: Lstm) -> list[float]:
 
 
 def _norms(lstm: Lstm) -> NDArray[np.int32]:
-    """Return what kernels call `norms`: (gates, cells, 5)."""
+    """Return the field `norms`: (gates, cells, 5)."""
     norms = np.zeros((len(lstm.norms), lstm.cells, 5), np.int64)
-    for own, tensor, bias in zip(norms, lstm.norms, lstm.biases, strict=True):
+    for row, tensor, bias in zip(norms, lstm.norms, lstm.biases, strict=True):
         scale = only_scale(tensor)
-        own[:, 0] = require_constant(tensor, "coefficients of normalisation")
-        own[:, 1] = require_constant(bias, "biases")
+        row[:, 0] = require_constant(tensor, "coefficients of normalisation")
+        row[:, 1] = require_constant(bias, "biases")
         multiplier, shift = quantized.multiplier_of(scale, most=16)
-        own[:, 2:] = multiplier, shift + 12, max(1, int(np.float32(10_000) * np.float32(scale)))
+        row[:, 2:] = multiplier, shift + 12, max(1, int(np.float32(10_000) * np.float32(scale)))
     return wrap_int32(norms)
 
 
 def _numbers(lstm: Lstm, cell_power: int, scales: list[float]) -> NDArray[np.int32]:
-    """Return what kernels call `numbers`: (gates, cells, 9); `scales`: those of gates' sums."""
+    """Return the field `numbers`: (gates, cells, 9); `scales`: of the gate sums."""
     in_scale, in_zero = quantized.per_tensor(lstm.source, ("int8",))
     out_scale, out_zero = quantized.per_tensor(lstm.hidden, ("int8",))
     numbers = np.zeros((len(lstm.weights), lstm.cells, 9), np.int64)
     for gate, (weights, recurrent, bias) in enumerate(
         zip(lstm.weights, lstm.recurrent, lstm.biases, strict=True)
     ):
-        own = numbers[gate]
-        values = require_constant(weights, "weights").sum(1, dtype=np.int64)
-        # What is normalised has its bias later.
-        own[:, 0] = (0 if lstm.norms else require_constant(bias, "biases")) - in_zero * values
-        own[:, 1:3] = _multiplier(_quotient(only_scale(weights), in_scale, scales[gate]))
-        values = require_constant(recurrent, "recurrent weights").sum(1, dtype=np.int64)
-        own[:, 3] = -out_zero * values
-        own[:, 4:6] = _multiplier(_quotient(only_scale(recurrent), out_scale, scales[gate]))
+        row = numbers[gate]
+        weight_sums = require_constant(weights, "weights").sum(1, dtype=np.int64)
+        # Normalised sums add their bias later.
+        row[:, 0] = (0 if lstm.norms else require_constant(bias, "biases")) - in_zero * weight_sums
+        row[:, 1:3] = _multiplier(_quotient(only_scale(weights), in_scale, scales[gate]))
+        weight_sums = require_constant(recurrent, "recurrent weights").sum(1, dtype=np.int64)
+        row[:, 3] = -out_zero * weight_sums
+        row[:, 4:6] = _multiplier(_quotient(only_scale(recurrent), out_scale, scales[gate]))
         peephole = lstm.peepholes[gate]
         if peephole is not None:
-            own[:, 6] = require_constant(peephole, "peephole weights")
-            own[:, 7:9] = _multiplier(2.0**cell_power * only_scale(peephole) / scales[gate])
+            row[:, 6] = require_constant(peephole, "peephole weights")
+            row[:, 7:9] = _multiplier(2.0**cell_power * only_scale(peephole) / scales[gate])
     return wrap_int32(numbers)
 
 
@@ -151,7 +151,7 @@ def _multiplier(real: float) -> tuple[int, int]:
 
 
 def _steps(clip: float, scale: float, dtype: str) -> int:
-    """Return a clip in steps of a scale, truncated to the type as TFLite does; 0: none."""
+    """Return a clipping bound in steps of the scale, saturated as in TFLite; 0: none."""
     with np.errstate(over="ignore"):
         steps = float(np.float32(clip) / np.float32(scale))
     return int(min(steps, np.iinfo(dtype).max))

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The tensors of an LSTM node, checked: its gates' weights, its sizes, and its state.
+"""Checked records of LSTM nodes: the gates' weights, the sizes, and the state.
 
-The state stands twice in a node: inputs that a run finds, and outputs that it leaves.
+A node has the state twice: as inputs, before the run, and as outputs, after it.
 """
 
 from __future__ import annotations
@@ -24,27 +24,27 @@ from delegate.ops._checks.node import (
 )
 from delegate.ops._recurrent.steps import StepOutput, Steps, results_of, steps_of
 
-# Places among the inputs, of the gates input, forget, cell and output.
+# Input indices of the first gate; the gates are input, forget, cell and output.
 _WEIGHTS, _RECURRENT, _BIASES, _NORMS = 1, 5, 12, 20
 _PEEPHOLES = (9, 10, None, 11)
 _PROJECTION, _PROJECTION_BIAS, _HIDDEN, _CELL = 16, 17, 18, 19
 _INPUTS = 24
-# Of both directions: those of the second follow the first's, then the states, then an auxiliary
-# input and its weights.
+# Bidirectional nodes: inputs of the second direction follow the first's, then the states, then an
+# auxiliary input and its weights.
 _STATES, _AUXILIARY, _INPUTS_OF_BOTH = 35, 39, 48
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Lstm:
-    """An LSTM over steps of rows.
+    """An LSTM over the steps of several rows.
 
-    A sequence of gates has four, or three where the input gate is what the forget gate leaves.
+    Tuples have an item for each of the four gates, or three if input and forget gates are coupled.
     """
 
-    source: Tensor  # (rows, steps, depth), or steps first, or one step of rows
-    auxiliary: Tensor | None  # another input, of another depth
-    result: StepOutput  # the same with `width` in the place of the depth
-    hidden: Tensor  # (rows, width): the output of the step before
+    source: Tensor  # (rows, steps, depth), or (steps, rows, depth), or (rows, depth)
+    auxiliary: Tensor | None  # a second input, of another depth
+    result: StepOutput  # like the source, with `width` instead of depth
+    hidden: Tensor  # (rows, width): the previous step's output
     cell: Tensor  # (rows, cells)
     next_hidden: Tensor
     next_cell: Tensor
@@ -53,9 +53,9 @@ class Lstm:
     recurrent: tuple[Tensor, ...]  # (cells, width)
     peepholes: tuple[Tensor | None, ...]  # (cells,)
     biases: tuple[Tensor, ...]  # (cells,)
-    projection: Tensor | None  # (width, cells); None: the width is that of the cells
+    projection: Tensor | None  # (width, cells); None: width == cells
     projection_bias: Tensor | None  # (width,)
-    norms: tuple[Tensor, ...]  # (cells,), coefficients; none: sums of gates are not normalised
+    norms: tuple[Tensor, ...]  # (cells,), layer normalisation coefficients; empty: none
     steps: Steps
     depth: int
     cells: int
@@ -63,49 +63,49 @@ class Lstm:
 
     @property
     def rows(self) -> int:
-        """Rows that have steps of their own."""
+        """Independent rows."""
         return self.steps.rows
 
 
-def decoded(node: Node) -> list[Lstm]:
-    """Return a node's record, or one for each of its directions.
+def parse_lstm(node: Node) -> list[Lstm]:
+    """Return a record for each direction of a node.
 
     Raises:
-        Unsupported: no state, shapes that do not fit.
+        Unsupported: no state, mismatched shapes.
     Source: tflite/kernels/lstm.cc, unidirectional_sequence_lstm.cc CheckInputTensorDimensions,
     bidirectional_sequence_lstm.cc
     """
     is_both = node.op == "BIDIRECTIONAL_SEQUENCE_LSTM"
     (source,), rest = inputs_of(node.inputs, 1, (_INPUTS_OF_BOTH if is_both else _INPUTS) - 1)
     steps = steps_of(node, source, is_sequence=node.op != "LSTM")
-    every: list[list[Tensor | None]] = [[source, *rest]]
+    directions: list[list[Tensor | None]] = [[source, *rest]]
     if is_both:
         if node.options.get("merge_outputs") and not steps.is_time_major and steps.rows > 1:
-            # NOTE: it takes the size of a merged output for that of a row of the state.
-            raise Unsupported("merged outputs of several rows: TFLite takes other rows' states")
-        every = _directions([source, *rest])
-    recurrent = [own[_RECURRENT + 1] for own in every]  # of the forget gate, which all have
+            # NOTE: TFLite uses the size of a merged output as the size of a state row.
+            raise Unsupported("merged outputs of several rows: TFLite uses other rows' states")
+        directions = _split_directions([source, *rest])
+    recurrent = [tensors[_RECURRENT + 1] for tensors in directions]  # of the forget gate
     widths = [each.shape[-1] if each is not None and each.shape else 0 for each in recurrent]
-    results, states = results_of(node, steps, widths, 2 * len(every))
-    found = []
-    for at, (own, result) in enumerate(zip(every, results, strict=True)):
-        found.append(_direction(own, result, states[2 * at : 2 * at + 2], steps))
+    results, states = results_of(node, steps, widths, 2 * len(directions))
+    lstms = []
+    for at, (tensors, result) in enumerate(zip(directions, results, strict=True)):
+        lstms.append(_direction(tensors, result, states[2 * at : 2 * at + 2], steps))
         steps = steps.backward()
-    return found
+    return lstms
 
 
-def _directions(of: Sequence[Tensor | None]) -> list[list[Tensor | None]]:
-    """Return the inputs of each direction as a node of one has them, then what is auxiliary."""
-    source, auxiliary, more = of[0], of[_AUXILIARY], of[_AUXILIARY + 1 :]
+def _split_directions(inputs: Sequence[Tensor | None]) -> list[list[Tensor | None]]:
+    """Return each direction's inputs in the order of a unidirectional node, then auxiliary ones."""
+    source, auxiliary, linked = inputs[0], inputs[_AUXILIARY], inputs[_AUXILIARY + 1 :]
     backward = source
-    if auxiliary is not None and all(each is None for each in more):
+    if auxiliary is not None and all(each is None for each in linked):
         # Without weights of its own it is the input of the second direction.
         backward, auxiliary = auxiliary, None
     none = [None] * 4
-    second = [*of[_HIDDEN:_STATES], *of[_STATES + 2 : _STATES + 4]]
+    second = [*inputs[_HIDDEN:_STATES], *inputs[_STATES + 2 : _STATES + 4]]
     return [
-        [source, *of[1:_HIDDEN], *of[_STATES : _STATES + 2], *none, auxiliary, *more[:4]],
-        [backward, *second, *none, auxiliary, *more[4:]],
+        [source, *inputs[1:_HIDDEN], *inputs[_STATES : _STATES + 2], *none, auxiliary, *linked[:4]],
+        [backward, *second, *none, auxiliary, *linked[4:]],
     ]
 
 
@@ -117,7 +117,7 @@ def _direction(
 ) -> Lstm:
     source, hidden, cell = tensors[0], tensors[_HIDDEN], tensors[_CELL]
     if source is None or hidden is None or cell is None:
-        raise Unsupported("variable tensors and what they become are needed")
+        raise Unsupported("states must be inputs and outputs")
     first = 0 if tensors[_WEIGHTS] is not None else 1
     weights = _present(tensors[_WEIGHTS + first : _WEIGHTS + 4], "weights")
     recurrent = _present(tensors[_RECURRENT + first : _RECURRENT + 4], "recurrent weights")
@@ -125,14 +125,14 @@ def _direction(
     norms: tuple[Tensor, ...] = ()
     if any(each is not None for each in tensors[_NORMS:_INPUTS]):
         norms = _present(tensors[_NORMS + first : _NORMS + 4], "coefficients of normalisation")
-    auxiliary, *linked = tensors[_INPUTS:] or [None]
-    if auxiliary is None and any(each is not None for each in linked):
+    auxiliary, *aux_weights = tensors[_INPUTS:] or [None]
+    if auxiliary is None and any(each is not None for each in aux_weights):
         raise Unsupported("weights of an auxiliary input that is left out")
     if first and any(tensors[at] is not None for at in (_RECURRENT, _BIASES, _NORMS)):
         raise Unsupported("an input gate without weights, but with other constants of its own")
     peepholes = [None if at is None else tensors[at] for at in _PEEPHOLES[first:]]
     if len({each is None for each in peepholes if each is not peepholes[-2]}) > 1:
-        raise Unsupported("some gates read the cell, and some do not")
+        raise Unsupported("only some gates have peepholes")
     lstm = Lstm(
         source=source,
         auxiliary=auxiliary,
@@ -142,7 +142,7 @@ def _direction(
         next_hidden=states[0],
         next_cell=states[1],
         weights=weights,
-        auxiliary_weights=_present(linked[first:], "auxiliary weights") if auxiliary else (),
+        auxiliary_weights=_present(aux_weights[first:], "auxiliary weights") if auxiliary else (),
         recurrent=recurrent,
         peepholes=tuple(peepholes),
         biases=biases,
@@ -159,22 +159,22 @@ def _direction(
 
 
 def _present(tensors: Sequence[Tensor | None], what: str) -> tuple[Tensor, ...]:
-    found = tuple(each for each in tensors if each is not None)
-    if len(found) != len(tensors):
-        raise Unsupported(f"{len(found)} {what}: {len(tensors)} are needed")
-    return found
+    present = tuple(each for each in tensors if each is not None)
+    if len(present) != len(tensors):
+        raise Unsupported(f"{len(present)} {what}: {len(tensors)} are needed")
+    return present
 
 
 def _require_shapes(lstm: Lstm) -> None:
     cells, width, rows = lstm.cells, lstm.width, lstm.rows
     if lstm.projection is None and (lstm.projection_bias is not None or width != cells):
         raise Unsupported(f"{cells} cells, {width} outputs: a projection is needed")
-    before = lstm.result.tensor.shape[:-1]
-    beside = lstm.auxiliary.shape[-1] if lstm.auxiliary and lstm.auxiliary.shape else 0
-    wanted: list[tuple[Sequence[Tensor | None], tuple[int, ...]]] = [
-        ([lstm.source], (*before, lstm.depth)),
-        ([lstm.auxiliary], (*before, beside)),
-        (lstm.auxiliary_weights, (cells, beside)),
+    outer = lstm.result.tensor.shape[:-1]
+    auxiliary_depth = lstm.auxiliary.shape[-1] if lstm.auxiliary and lstm.auxiliary.shape else 0
+    expected: list[tuple[Sequence[Tensor | None], tuple[int, ...]]] = [
+        ([lstm.source], (*outer, lstm.depth)),
+        ([lstm.auxiliary], (*outer, auxiliary_depth)),
+        (lstm.auxiliary_weights, (cells, auxiliary_depth)),
         (lstm.weights, (cells, lstm.depth)),
         (lstm.recurrent, (cells, width)),
         ((*lstm.peepholes, *lstm.biases, *lstm.norms), (cells,)),
@@ -183,7 +183,7 @@ def _require_shapes(lstm: Lstm) -> None:
         ([lstm.cell, lstm.next_cell], (rows, cells)),
         ([lstm.hidden, lstm.next_hidden], (rows, width)),
     ]
-    for tensors, shape in wanted:
+    for tensors, shape in expected:
         for tensor in tensors:
             if tensor is not None:
                 if tensor.shape != shape:
@@ -192,12 +192,12 @@ def _require_shapes(lstm: Lstm) -> None:
     elements_of(lstm.source)
     has_peepholes = any(each is not None for each in lstm.peepholes)
     if has_peepholes and width != cells:
-        # NOTE: TFLite's kernels take the outputs' number for that of the cells there.
-        raise Unsupported("a projection to another size, and gates that read the cell")
+        # NOTE: TFLite's kernels then use the output size as the number of cells.
+        raise Unsupported("peepholes with a projection to another size")
 
 
 def require_types(lstm: Lstm, types: Sequence[tuple[Sequence[Tensor | None], str]]) -> None:
-    """Check the types of tensors, where they are not left out.
+    """Check the types of tensors that are not omitted.
 
     Raises:
         Unsupported: one differs.
@@ -209,19 +209,19 @@ def require_types(lstm: Lstm, types: Sequence[tuple[Sequence[Tensor | None], str
 
 
 def stacked(tensors: Sequence[Tensor], what: str) -> NDArray[Any]:
-    """Return constants of one shape, one after the other.
+    """Return constants of equal shapes, stacked along a new first axis.
 
     Raises:
-        Unsupported: one is computed.
+        Unsupported: one is not constant.
     """
     return np.stack([require_constant(tensor, what) for tensor in tensors])
 
 
 def clip_of(node: Node, name: str) -> float:
-    """Return a bound of absolute values; 0: none.
+    """Return a clipping bound for absolute values; 0: none.
 
     Raises:
-        Unsupported: it is no number, or below 0.
+        Unsupported: it is no finite number, or negative.
     """
     value = node.options.get(name, 0.0)
     if not isinstance(value, float | int) or not 0 <= value < math.inf:

@@ -21,14 +21,14 @@ from delegate.errors import Unsupported
 from delegate.graph.float_results import COPY, float_result
 from delegate.graph.ir import Node, Tensor
 from delegate.graph.partition import Partition
-from delegate.isa import FP16, STORED_HALVES
+from delegate.isa import FP16, FP16_STORAGE
 from delegate.launch import Alternative, Constant, Launch, is_temporary, temporary
 from delegate.plan.fp16.fp16_range import Ranges
 from delegate.target import Target
 
 Lower = Callable[[Node, Target], tuple[Alternative, ...]]
 Field = int | Tensor | Constant
-TO_HALVES, TO_FLOATS = "to_halves", "to_floats"
+TO_FP16, TO_FLOAT32 = "to_halves", "to_floats"
 _FLOAT, _HALF = "float32", "float16"
 # Kernels that support fp16 storage, and their constants that are fp16, too. Others stay float32: a
 # bias is added to a float32 sum.
@@ -56,7 +56,7 @@ _WIDE_REGISTERS = 80  # enough for kernels that load eight fp16 values at once
 
 def can_store_fp16(proven: Collection[str]) -> bool:
     """Whether a device may store fp16 at all, by its proven properties."""
-    return STORED_HALVES in proven
+    return FP16_STORAGE in proven
 
 
 def in_fp16(partition: Partition, accepts: Callable[[Node], bool]) -> Partition:
@@ -70,7 +70,7 @@ def in_fp16(partition: Partition, accepts: Callable[[Node], bool]) -> Partition:
 
     def bring(tensor: Tensor, there: set[Tensor], op: str, node: Node) -> None:
         if tensor not in there:
-            ends = (tensor, tensors.of(tensor))[:: 1 if op == TO_HALVES else -1]
+            ends = (tensor, tensors.of(tensor))[:: 1 if op == TO_FP16 else -1]
             nodes.append(Node(node.index, op, 1, ends[:1], ends[1:]))
             there.add(tensor)
 
@@ -78,14 +78,14 @@ def in_fp16(partition: Partition, accepts: Callable[[Node], bool]) -> Partition:
         made = tensors.node(node) if ranges.note(node) else None
         is_worth_it = not _is_copy(node) or any(t in as_fp16 for t in node.inputs)
         is_half = made is not None and is_worth_it and accepts(made)
-        there, op = (as_fp16, TO_HALVES) if is_half else (as_floats, TO_FLOATS)
+        there, op = (as_fp16, TO_FP16) if is_half else (as_floats, TO_FLOAT32)
         for tensor in filter(_is_computed_float, node.inputs):
             assert tensor is not None
             bring(tensor, there, op, node)
         there.update(node.outputs)
         nodes.append(made if is_half and made is not None else node)
     for tensor in filter(_is_computed_float, partition.outputs):
-        bring(tensor, as_floats, TO_FLOATS, nodes[-1])
+        bring(tensor, as_floats, TO_FLOAT32, nodes[-1])
     return replace(partition, nodes=tuple(nodes)) if as_fp16 else partition
 
 
@@ -233,7 +233,7 @@ def _packed(pack: Callable[[], NDArray[np.generic]]) -> NDArray[np.float16]:
 
 
 def _between_floats(
-    node: Node, target: Target, lower: Lower, ops: tuple[str, str] = (TO_FLOATS, TO_HALVES)
+    node: Node, target: Target, lower: Lower, ops: tuple[str, str] = (TO_FLOAT32, TO_FP16)
 ) -> Alternative:
     """Return a node's fallback kernels in float32, with conversions from and to fp16.
 

@@ -14,7 +14,7 @@ from delegate.graph.ir import Node
 from delegate.graph.partition import Partition, partitions, products
 from delegate.graph.persistent import with_variables
 from delegate.host.tflite.library import installed_rules
-from delegate.isa import FP16, ORDERS, STORED_HALVES, most_lanes, portable_on
+from delegate.isa import FP16, FP16_STORAGE, ORDERS, most_lanes, portable_on
 from delegate.launch import Alternative, Constant, Launch, Program, size_bytes
 from delegate.plan.dispatch.fused_launches import FILE, fused_source, fusible_groups
 from delegate.plan.dispatch.survey import DeviceLimits
@@ -74,7 +74,7 @@ def kernel_uses(
     """
     proven = frozenset(portable_on(info.type) if isa is None else isa)
     if allows_fp16 and isa is None:
-        proven |= {STORED_HALVES, *([FP16] if limits.has_fp16 else [])}
+        proven |= {FP16_STORAGE, *([FP16] if limits.has_fp16 else [])}
     target = Target(
         device_type=info.type,
         vector_width=min(limits.int_vector_width, most_lanes(proven)),

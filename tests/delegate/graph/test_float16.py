@@ -13,7 +13,7 @@ from delegate.graph.float16 import has_float16, widened
 from delegate.host.tflite.library import installed_rules
 from delegate.host.tflite.reference import reference_outputs
 from delegate.inspect import Graph, write_model
-from delegate.isa import FP16, STORED_HALVES
+from delegate.isa import FP16, FP16_STORAGE
 from delegate.launch import Alternative
 from delegate.target import Target
 from tests.support.compare import RUNTIME, interpreter, invoke
@@ -72,7 +72,7 @@ def test_ops_are_near_the_oracle(device: DeviceInfo, case: Case) -> None:
     assert_is_right(case.make(), device)
 
 
-@pytest.mark.parametrize("without", [(), (STORED_HALVES,)], ids=["stored", "by integers"])
+@pytest.mark.parametrize("without", [(), (FP16_STORAGE,)], ids=["stored", "by integers"])
 def test_a_graph_of_both_types(device: DeviceInfo, without: Sequence[str]) -> None:
     names = assert_is_right(mixed(), device, exclude_isa=without)
     if without:
@@ -87,7 +87,7 @@ def test_halves_are_rounded_to_the_nearest_ties_to_even(device: DeviceInfo) -> N
     graph = graph_of([op("ADD", [x, y], [z])], [x, y])
     with np.errstate(over="ignore"):
         expected = (left.astype(np.float32) + right.astype(np.float32)).astype(np.float16)
-    for without in ((), (STORED_HALVES,)):
+    for without in ((), (FP16_STORAGE,)):
         with Model(graph, device.index, tune="off", exclude_isa=without) as model:
             (found,) = model.run([left[None], right[None]])
         np.testing.assert_array_equal(found[0], expected)
@@ -96,7 +96,7 @@ def test_halves_are_rounded_to_the_nearest_ties_to_even(device: DeviceInfo) -> N
 def test_sums_are_of_floats_also_where_the_device_multiplies_halves() -> None:
     x, y = t((1, 4, 4, 64), "float16"), t((1, 4, 4, 8), "float16")
     node = op("CONV_2D", [x, const(half(8, 3, 3, 64)), const(half(8))], [y], CONV)
-    target = Target(isa=frozenset({STORED_HALVES, FP16}), rules=installed_rules())
+    target = Target(isa=frozenset({FP16_STORAGE, FP16}), rules=installed_rules())
     ways: Sequence[Alternative] = ops.lower(node, target)
     defines = [launch.defines for way in ways for launch in way.launches]
     assert any("HALVES" in each for each in defines)

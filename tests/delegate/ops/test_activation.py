@@ -96,7 +96,7 @@ REFUSALS: dict[str, tuple[Node, str]] = {
     **{
         f"{name}-wide": (
             of(name, "int16", scales=(5.4, 0)).node(),
-            "input scale 5.4: TFLite's products pass 32 bits from 16/3 on",
+            "input scale 5.4: TFLite's products exceed int32 from 16/3 on",
         )
         for name in FIXED
     },

@@ -44,7 +44,7 @@ def test_steps_beyond_32_bits(name: str, dtype: str, in_scale: float, device: De
 )
 def test_int16_at_a_scale_whose_multiplier_is_zero(name: str, scale: float) -> None:
     node = op(name, [t((9,), "int16", scale)], [t((9,), "int16", 2.0**-15)])
-    reason = f"input scale {np.float32(scale):g}: TFLite's shift passes 31 bits below 3.8e-14"
+    reason = f"input scale {np.float32(scale):g}: TFLite's shift exceeds 31 bits below 3.8e-14"
     assert refusal(node) == reason
 
 

@@ -152,7 +152,7 @@ NODE = Sum().node()
 REFUSALS: dict[str, tuple[Node, str]] = {
     "output_shape": (
         changed(NODE, -1, shape=()),
-        "1x7x5x3 and 1x7x5x3 -> scalar: they are not broadcast to that",
+        "1x7x5x3 and 1x7x5x3 -> scalar: not the broadcast shape",
     ),
     "types_differ": (changed(NODE, 1, dtype="int8"), "uint8 and int8 -> uint8: they must be equal"),
     "int16_zero_point": (

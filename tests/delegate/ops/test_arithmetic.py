@@ -143,11 +143,11 @@ REFUSALS = {
     ),
     "shapes": (
         changed(NODE, 1, shape=(1, 7, 5, 2)),
-        "1x7x5x3 and 1x7x5x2 -> 1x7x5x3: they are not broadcast to that",
+        "1x7x5x3 and 1x7x5x2 -> 1x7x5x3: not the broadcast shape",
     ),
     "result": (
         changed(NODE, -1, shape=(2, 7, 5, 3)),
-        "1x7x5x3 and 1x7x5x3 -> 2x7x5x3: they are not broadcast to that",
+        "1x7x5x3 and 1x7x5x3 -> 2x7x5x3: not the broadcast shape",
     ),
     "empty": (changed(NODE, 0, shape=(0,)), "shape 0: it is empty"),
     "scale": (changed(NODE, 1, quantization=None), "int8 without quantisation: "),

@@ -167,15 +167,15 @@ INT16 = Product(dtype="int16", right_dtype="int8").node()
 REFUSALS: dict[str, tuple[Node, str]] = {
     "uint8": (
         retyped(NODE, "uint8", (0, 1, -1)),
-        "uint8 x uint8 -> uint8: no such kernel is there",
+        "uint8 x uint8 -> uint8: no such kernel",
     ),
     "hybrid": (
         changed(NODE, 1, dtype="uint8"),
-        "float32 x uint8 -> float32: no such kernel is there",
+        "float32 x uint8 -> float32: no such kernel",
     ),
     "int32_output": (
         changed(INT8, -1, dtype="int32"),
-        "int8 x int8 -> int32: no such kernel is there",
+        "int8 x int8 -> int32: no such kernel",
     ),
     "vector": (
         changed(NODE, 0, shape=(11,)),
@@ -202,7 +202,7 @@ REFUSALS: dict[str, tuple[Node, str]] = {
     "without_quantisation": unquantised(INT8, 1),
     "per_channel": (
         changed(INT8, 1, quantization=quantization([0.5] * 9)),
-        "9 scales: only one a tensor is allowed here",
+        "9 scales: only one per tensor here",
     ),
     "int16_zero_point": (
         changed(INT16, 0, quantization=quantization(0.5, 1)),

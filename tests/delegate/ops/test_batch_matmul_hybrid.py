@@ -135,15 +135,15 @@ test_refusal = refused(
     {
         "adj_x": (
             changed(changed(NODE, 0, shape=(37, 5)), options={"adj_x": True}),
-            "hybrid with adj_x: the terms of a row are not side by side",
+            "hybrid with adj_x: the terms of a row are not contiguous",
         ),
         "zero_point": (
             changed(NODE, 1, quantization=quantization(0.05, 3)),
-            "int8 with zero point 3: hybrid products take it for 0",
+            "int8 with zero point 3: hybrid products ignore it",
         ),
         "scales": (
             changed(NODE, 1, quantization=quantization([0.05] * 19, axis=1)),
-            "19 scales: only one a tensor is allowed here",
+            "19 scales: only one per tensor here",
         ),
         "asymmetric_computed": (
             changed(CASES["computed"].node(), options={"asymmetric_quantize_inputs": True}),
@@ -155,11 +155,11 @@ test_refusal = refused(
         ),
         "batch_dimensions": (
             Product(left=(2, 3, 5, 8)).node(),
-            "hybrid with several batch dimensions: TFLite takes another row's scale",
+            "hybrid with several batch dimensions: TFLite uses another row's scale",
         ),
         "sums_in_16_bits": (
             Product(left=(3, 4000), asymmetric=True, least=100).node(),
-            "sums of a row's weights: this TFLite adds them in 16 bits, which these pass",
+            "sums of a row's weights: this TFLite adds them in 16 bits, which these overflow",
         ),
     }
 )

@@ -94,11 +94,11 @@ TO_SPACE_NODE = spread((4, 2, 3, 5), [2, 2], [[0, 1], [1, 0]])
 TO_SPACE_REFUSALS = {
     "computed_blocks": (
         changed(TO_SPACE_NODE, 1, data=None),
-        "computed block sizes: only constant",
+        "block sizes: not constant",
     ),
     "computed_crops": (
         changed(TO_SPACE_NODE, 2, data=None),
-        "computed crops: only constant",
+        "crops: not constant",
     ),
     "blocks": (
         changed(TO_SPACE_NODE, 1, data=np.array([0, 2])),
@@ -170,11 +170,11 @@ TO_BATCH_NODE = taken((1, 3, 5, 2), [2, 2], [[0, 1], [1, 0]])
 TO_BATCH_REFUSALS = {
     "computed_blocks": (
         changed(TO_BATCH_NODE, 1, data=None),
-        "computed block sizes: only constant",
+        "block sizes: not constant",
     ),
     "computed_paddings": (
         changed(TO_BATCH_NODE, 2, data=None),
-        "computed paddings: only constant",
+        "paddings: not constant",
     ),
     "divided": (
         changed(TO_BATCH_NODE, 2, data=np.array([[0, 0], [1, 0]])),

@@ -79,7 +79,7 @@ REFUSALS = {
     "no_scale": (changed(NODE, 1, quantization=None), "int8 without quantisation: "),
     "shapes": (
         changed(NODE, -1, shape=(7, 5, 3)),
-        "1x7x5x3 and 1x7x5x3 -> 7x5x3: they are not broadcast to that",
+        "1x7x5x3 and 1x7x5x3 -> 7x5x3: not the broadcast shape",
     ),
     "empty": (changed(NODE, 0, shape=(0,)), "shape 0: it is empty"),
     "inputs": (replace(NODE, inputs=NODE.inputs[:1]), "1 inputs: 2 expected"),

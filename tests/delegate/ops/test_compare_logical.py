@@ -54,12 +54,12 @@ REFUSALS = {
     "bytes": (retyped(NODE, "uint8", (0, 1, -1)), "uint8: only bool are implemented"),
     "shapes": (
         changed(NODE, 0, shape=(7, 2)),
-        "7x2 and 1x7x5x3 -> 1x7x5x3: they are not broadcast to that",
+        "7x2 and 1x7x5x3 -> 1x7x5x3: not the broadcast shape",
     ),
     "not_bytes": (changed(inverted((3,)), -1, dtype="int8"), "bool -> int8: only bool"),
     "not_shape": (
         changed(inverted((3,)), -1, shape=(4,)),
-        "3 -> 4: they are not broadcast to that",
+        "3 -> 4: not the broadcast shape",
     ),
     "not_empty": (changed(inverted((3,)), 0, shape=(0,)), "shape 0: it is empty"),
 }

@@ -72,11 +72,11 @@ REFUSALS = {
     "string": (retyped(NODE, "string", (1, 2, -1)), "string: only types of a fixed size"),
     "shapes": (
         changed(NODE, 0, shape=(7, 2)),
-        "7x2 and 1x7x5x3 and 1x7x5x3 -> 1x7x5x3: they are not broadcast to that",
+        "7x2 and 1x7x5x3 and 1x7x5x3 -> 1x7x5x3: not the broadcast shape",
     ),
     "result": (
         changed(NODE, -1, shape=(2, 7, 5, 3)),
-        "1x7x5x3 and 1x7x5x3 and 1x7x5x3 -> 2x7x5x3: they are not broadcast to that",
+        "1x7x5x3 and 1x7x5x3 and 1x7x5x3 -> 2x7x5x3: not the broadcast shape",
     ),
     "empty": (changed(NODE, 0, shape=(0,)), "shape 0: it is empty"),
     "first_is_broadcast": (

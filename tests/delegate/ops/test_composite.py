@@ -112,12 +112,12 @@ test_refusal = refused(
         ),
         "types": (
             changed(NODE, 0, dtype="uint8"),
-            "uint8, int8 in its decomposition: they must be one",
+            "uint8, int8 in its decomposition: they must be equal",
         ),
         "shapes": (changed(NODE, -1, shape=(6, 8)), "6x8, 48 in its decomposition"),
         "twice": (
             composite(twice()),
-            "an output of its decomposition is an input, a constant or there twice",
+            "an output of its decomposition is an input, a constant or repeated",
         ),
         "inside": (
             composite(graph_of([op("HASHTABLE", [UNKNOWN], [t((3,))])], [UNKNOWN])),

@@ -197,7 +197,7 @@ REFUSALS = {
     "weights_without_quantisation": unquantised(CONV, 1, "weights"),
     "per_channel_input": (
         changed(CONV, 0, quantization=quantization([0.5, 0.25])),
-        "2 scales: only one a tensor is allowed here",
+        "2 scales: only one per tensor here",
     ),
     "zero_point_outside": (
         changed(CONV, 0, quantization=quantization(0.5, 256)),

@@ -177,9 +177,9 @@ test_refusal = refused(
         ),
         "terms": (
             Volume(in_c=2000, size=(1, 1, 1)).node(),
-            "54000 terms a sum: more than a work-item adds",
+            "54000 terms a sum: too many for a work-item",
         ),
-        "computed_shape": (changed(OTHER, 0, data=None), "computed output shapes: only constant"),
+        "computed_shape": (changed(OTHER, 0, data=None), "output shapes: not constant"),
         "tanh": activated(NODE, "TANH"),
     }
 )

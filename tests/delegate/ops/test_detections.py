@@ -171,11 +171,11 @@ test_refusal = refused(
                     **GOOD | {"use_regular_nms": True, "max_classes_per_detection": 2}
                 ),
             ),
-            "2 classes a box where each class has its own: only 1",
+            "2 classes per box with regular NMS: only 1",
         ),
         "ties": (
             detector(dtype="uint8", is_regular=True),
-            "uint8 scores by class: TFLite's order of equal ones is its library's",
+            "uint8 scores by class: TFLite's order of ties depends on its library",
         ),
         "type": (retyped(NODE, "int8", [0]), "int8: only float32 and uint8"),
         "anchors_type": (
@@ -268,8 +268,8 @@ test_refused_suppression = refused(
     {
         "type": (retyped(SUPPRESSOR, "int8", [0]), "int8, float32"),
         "computed": (changed(SUPPRESSOR, 3, data=None), "limits are not constant"),
-        "number": (changed(SUPPRESSOR, 2, data=None), "computed number: only constant"),
-        "sigma": (suppressor(sigma=-1.0), "sigma -1.0: TFLite takes none below 0"),
+        "number": (changed(SUPPRESSOR, 2, data=None), "number: not constant"),
+        "sigma": (suppressor(sigma=-1.0), "sigma -1.0: TFLite requires 0 or more"),
         "boxes": (changed(SUPPRESSOR, 0, shape=(60, 5)), "output 60x5: the inputs give 60x4"),
         "outputs": (changed(SUPPRESSOR, -1, shape=(11,)), "output 11: the inputs give 12"),
     },

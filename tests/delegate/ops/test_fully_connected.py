@@ -172,7 +172,7 @@ REFUSALS: dict[str, tuple[Node, str]] = {
     "computed_weights_of_int16": (changed(INT16, 1, data=None), "weights are not constant"),
     "computed_weights_per_channel": (
         changed(Product(dtype="int8", per_channel=True).node(), 1, data=None),
-        "8 scales: only one a tensor is allowed here",
+        "8 scales: only one per tensor here",
     ),
     "computed_weights_of_many_terms": (
         changed(Product(shape=(1, 66_000), out_c=1, dtype="int8").node(), 1, data=None),

@@ -50,7 +50,7 @@ NODE = gather((4, 3), [3, 0])
 REFUSALS = {
     "computed_int16": (
         changed(NODE, 1, data=None, dtype="int16"),
-        "computed indices of int16: only int32 and int64",
+        "non-constant indices of int16: only int32 and int64",
     ),
     "too_large": (changed(NODE, 1, data=np.array([4, 0])), "an index is 4: outside of 4 elements"),
     "negative": (changed(NODE, 1, data=np.array([1, -1])), "an index is -1: outside of 4 elements"),

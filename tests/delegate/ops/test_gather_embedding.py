@@ -112,7 +112,7 @@ test_refusal = refused(
         ),
         "uint8_to_floats": (
             changed(NODE, 1, dtype="uint8"),
-            "a table of uint8, float32 out: no such kernel is there",
+            "a table of uint8, float32 out: no such kernel",
         ),
         "int4_in_blocks": (
             changed(
@@ -128,11 +128,11 @@ test_refusal = refused(
         ),
         "int2_rows_that_share_bytes": (
             floats(table((9, 6), stored="int2"), numbers([1])),
-            "int2 rows of 6: TFLite begins some of them early",
+            "int2 rows of 6: TFLite misplaces rows that share bytes",
         ),
         "odd_int4": (
             floats(table((9, 5), stored="int4"), numbers([1])),
-            "int4 rows of 5: TFLite begins some of them early",
+            "int4 rows of 5: TFLite misplaces rows that share bytes",
         ),
         "output": (changed(NODE, -1, shape=(3, 6)), "output 3x6: the inputs give 3x5"),
     }
@@ -142,4 +142,4 @@ test_refusal = refused(
 def test_a_runtime_that_gives_zeros() -> None:
     older = Target(rules=Rules(embedding_scales_a_row=False))
     node = floats(table((9, 5), SCALES), numbers([1]))
-    assert refusal(node, older) == "a scale a row: this TFLite gives zeros"
+    assert refusal(node, older) == "a scale a row: this TFLite returns zeros"

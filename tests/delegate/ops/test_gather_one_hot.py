@@ -38,7 +38,7 @@ def one_hot(
 
 NODE = one_hot((3, 5), 4)
 REFUSALS = {
-    "computed": (changed(NODE, 1, data=None), "computed depth: only constant"),
+    "computed": (changed(NODE, 1, data=None), "depth: not constant"),
     "depth_type": (changed(NODE, 1, dtype="int64"), "int64 depth: only int32"),
     "axis": (changed(NODE, options={"axis": 3}), "axis 3: outside of 3 dimensions"),
     "indices": (changed(NODE, 0, dtype="uint8"), "uint8 indices: only int32 and int64"),

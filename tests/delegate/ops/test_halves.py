@@ -9,7 +9,7 @@ import pytest
 from delegate import DeviceInfo, Unsupported, ops
 from delegate.guard.probing.probe import examine
 from delegate.inspect import Node, Tensor
-from delegate.isa import STORED_HALVES
+from delegate.isa import FP16_STORAGE
 from delegate.launch import Program, Step
 from delegate.plan.dispatch.kernels import Kernels
 from delegate.plan.dispatch.planned import planned_executor
@@ -22,14 +22,14 @@ def node_of(op: str, source: str, result: str, shape: tuple[int, ...]) -> Node:
     return Node(0, op, 1, (tensors[0],), (tensors[1],))
 
 
-TO_HALVES = node_of("to_halves", "float32", "float16", (3, 5, 7))
-TO_FLOATS = node_of("to_floats", "float16", "float32", (3, 5, 7))
-BUILT = (TO_HALVES, TO_FLOATS)
+TO_FP16 = node_of("to_halves", "float32", "float16", (3, 5, 7))
+TO_FLOAT32 = node_of("to_floats", "float16", "float32", (3, 5, 7))
+BUILT = (TO_FP16, TO_FLOAT32)
 
 
 def run(device: DeviceInfo, node: Node, values: np.ndarray) -> np.ndarray:
     proven = examine(device).isa
-    if STORED_HALVES not in proven:
+    if FP16_STORAGE not in proven:
         pytest.skip(f"{device.name} was not proven to store halves")
     opened = Device(device, proven=proven)
     (way,) = ops.lower(node, Target(device_type=opened.type, isa=frozenset(proven)))
@@ -51,7 +51,7 @@ def test_floats_become_the_nearest_halves(device: DeviceInfo) -> None:
     values[8] = np.nan
     with np.errstate(over="ignore"):
         expected = values.astype(np.float16)
-    found = run(device, TO_HALVES, values.reshape(3, 5, 7)).reshape(-1)
+    found = run(device, TO_FP16, values.reshape(3, 5, 7)).reshape(-1)
     # A device may take the least halves for zeros, and round into them otherwise.
     normal = ~(np.abs(values) < 2.0**-14)
     np.testing.assert_array_equal(found[normal], expected[normal])
@@ -61,7 +61,7 @@ def test_floats_become_the_nearest_halves(device: DeviceInfo) -> None:
 def test_halves_become_the_floats_that_they_are(device: DeviceInfo) -> None:
     halves = np.random.default_rng(2).integers(0, 1 << 16, 105).astype(np.uint16).view(np.float16)
     halves = np.where(np.abs(halves) < 2.0**-14, np.float16(1.5), halves).astype(np.float16)
-    found = run(device, TO_FLOATS, halves.reshape(3, 5, 7)).reshape(-1)
+    found = run(device, TO_FLOAT32, halves.reshape(3, 5, 7)).reshape(-1)
     np.testing.assert_array_equal(found, halves.astype(np.float32))
 
 

@@ -80,7 +80,7 @@ test_refusal = refused(
             changed(ADD, options={"fused_activation_function": "RELU"}),
             "RELU of int64: only NONE",
         ),
-        "zero": (modulo((3,), (5, 0)), "a divisor is 0, TFLite divides by no 0"),
+        "zero": (modulo((3,), (5, 0)), "a divisor is 0, TFLite cannot divide by 0"),
         "minus_one": (modulo((3,), (5, -1)), "a divisor is -1"),
         "division": (
             pair("DIV", (3,), (3,)),

@@ -62,7 +62,7 @@ _LEFT, _RIGHT = (tensor for tensor in NODE.inputs if tensor is not None)
 test_refusals = refused(
     {
         "odd": (fused(shuffle((1, 2, 2, 9))), "9 channels: 2 outputs do not divide them"),
-        "few": (fused(shuffle((1, 2, 2, 6))), "3 channels: fewer than a vector has"),
+        "few": (fused(shuffle((1, 2, 2, 6))), "3 channels: fewer than a vector's"),
         "types": (fused(shuffle((1, 2, 2, 8), "int16")), "int16: only uint8, int8"),
         "scales": (
             replace(NODE, inputs=(_LEFT, like(_RIGHT.shape, zero=4))),

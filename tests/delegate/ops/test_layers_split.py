@@ -26,7 +26,7 @@ def split(shape: tuple[int, ...], count: int, axis: int = -1, dtype: str = "uint
 NODE = split((1, 2, 3, 6), 3)
 REFUSALS = {
     "axis": (changed(NODE, 0, data=np.array(4)), "axis 4: outside of 4 dimensions"),
-    "computed": (changed(NODE, 0, data=None), "computed axis: only constant"),
+    "computed": (changed(NODE, 0, data=None), "axis: not constant"),
     "float_axis": (changed(NODE, 0, dtype="float32"), "float32 axis: only int32 and int64"),
     "two_axes": (
         changed(NODE, 0, data=np.array([1, 2])),
@@ -99,7 +99,7 @@ def split_v_split(
 SPLIT_V_NODE = split_v_split((1, 2, 3, 6), [1, 5])
 SPLIT_V_REFUSALS = {
     "axis": (changed(SPLIT_V_NODE, 2, data=np.array(-5)), "axis -5: outside of 4 dimensions"),
-    "computed": (changed(SPLIT_V_NODE, 1, data=None), "computed sizes: only constant"),
+    "computed": (changed(SPLIT_V_NODE, 1, data=None), "sizes: not constant"),
     "sum": (
         changed(SPLIT_V_NODE, 1, data=np.array([1, 4])),
         "parts of [1, 4] elements: 6 are there",

@@ -120,17 +120,17 @@ test_refusal = refused(
     {
         "basic_uint8": (
             changed(BASIC, 0, dtype="uint8"),
-            "the basic kernel of uint8: TFLite rounds its sums as the CPU's code does",
+            "the basic kernel of uint8: TFLite's rounding depends on the CPU",
         ),
         "basic_types": (changed(BASIC, 4, dtype="int16"), "int16: only float32 is implemented"),
         "basic_state": (
             replace(BASIC, outputs=BASIC.outputs[:4]),
-            "variable tensors and what they become are needed",
+            "states must be inputs and outputs",
         ),
         "basic_shape": (changed(BASIC, 3, shape=(23,)), "a tensor 23: the others give (24,)"),
         "no_state": (
             replace(INT8, outputs=INT8.outputs[:1]),
-            "variable tensors and what they become are needed",
+            "states must be inputs and outputs",
         ),
         "intermediates": (replace(INT8, intermediates=()), "0 intermediate tensors: 5 are needed"),
         "norm": (
@@ -156,7 +156,7 @@ test_refusal = refused(
         ),
         "scales": (
             changed(HYBRID, 2, quantization=Quantization((0.1, 0.2), (0, 0))),
-            "2 scales: only one a tensor is allowed here",
+            "2 scales: only one per tensor here",
         ),
         "zero_point": (
             changed(HYBRID, 2, quantization=quantization(0.1, 3)),
@@ -164,7 +164,7 @@ test_refusal = refused(
         ),
         "merged": (
             node_of(both_lstm("float32", SHAPE, "plain", True)),
-            "merged outputs of several rows: TFLite takes other rows' states",
+            "merged outputs of several rows: TFLite uses other rows' states",
         ),
         "auxiliary_left_out": (
             replace(LINKED[0], inputs=(*LINKED[0].inputs[:39], None, *LINKED[0].inputs[40:])),

@@ -138,7 +138,7 @@ test_refusal = refused(
         ),
         "overlapping": (
             optioned(UNDONE, "VALID", (1, 2), (2, 2)),
-            "window 2x2, stride 1x2: only windows side by side",
+            "window 2x2, stride 1x2: the stride must equal the window",
         ),
         "size": (
             changed(UNDONE, -1, shape=(1, 8, 8, 3)),

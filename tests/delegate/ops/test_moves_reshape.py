@@ -171,7 +171,7 @@ def expand(shape: tuple[int, ...], axis: int, dtype: str = "uint8", index: str =
 
 EXPAND_DIMS_NODE = expand((3, 5), 1)
 EXPAND_DIMS_REFUSALS = {
-    "computed": (changed(EXPAND_DIMS_NODE, 1, data=None), "computed axis: only constant"),
+    "computed": (changed(EXPAND_DIMS_NODE, 1, data=None), "axis: not constant"),
     "axis": (changed(EXPAND_DIMS_NODE, 1, data=np.array(3)), "axis 3: outside of 3 dimensions"),
     "output": (
         changed(EXPAND_DIMS_NODE, -1, shape=(1, 3, 5)),

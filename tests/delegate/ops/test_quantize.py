@@ -141,7 +141,7 @@ REFUSALS: dict[str, tuple[Node, str]] = {
     "float_without_quantisation": unquantised(FLOAT, -1),
     "per_channel": (
         changed(NODE, -1, quantization=quantization([0.5] * 11, axis=3)),
-        "11 scales: only one a tensor is allowed here",
+        "11 scales: only one per tensor here",
     ),
     "zero_point_outside": (
         changed(NODE, -1, quantization=quantization(0.5, 200)),

@@ -89,7 +89,7 @@ REFUSALS: dict[str, tuple[Node, str]] = {
     "without_quantisation": unquantised(NODE, 0),
     "per_channel": (
         changed(NODE, 0, quantization=quantization([0.5] * 256)),
-        "256 scales: only one a tensor is allowed here",
+        "256 scales: only one per tensor here",
     ),
     "shape_changes": (changed(NODE, -1, shape=(16, 16)), "256 -> 16x16: the shape must stay"),
     "int4_below_the_least_normal_float": (
@@ -98,7 +98,7 @@ REFUSALS: dict[str, tuple[Node, str]] = {
     ),
     "int4_per_channel": (
         changed(changed(NODE, 0, dtype="int4"), 0, quantization=quantization([0.5] * 256)),
-        "256 scales: only one a tensor is allowed here",
+        "256 scales: only one per tensor here",
     ),
     "int2": (changed(NODE, 0, dtype="int2"), "int2: only uint8 and int8 and int16 are implemented"),
     "empty": (changed(changed(NODE, 0, shape=(0,)), -1, shape=(0,)), "shape 0: it is empty"),

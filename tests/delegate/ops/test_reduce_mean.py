@@ -118,11 +118,11 @@ REFUSALS: dict[str, tuple[Node, str]] = {
     ),
     "too_many": (
         Reducing(shape=(1, 1000, 1000, 3)).node(),
-        "1000000 elements for one of the result: more than can be visited",
+        "1000000 elements per result: too many for a work-item",
     ),
     "too_many_integers": (
         Reducing(shape=(1, 200, 200, 3), dtype="int32").node(),
-        "40000 int32 elements for one of the result: more than 2^15",
+        "40000 int32 elements per result: more than 2^15",
     ),
     "in_turns": (
         Reducing(shape=(2,) * 8, axes=(0, 2, 4, 6)).node(),

@@ -106,7 +106,7 @@ test_refusal = refused(
         ),
         "sums_of_bool": (
             windows(dtype="bool"),
-            "ADD of bool: it gives numbers that are no truth values",
+            "ADD of bool: the results would not be booleans",
         ),
         "initial": (
             changed(NODE, 1, shape=(2,), data=np.zeros(2, np.float32)),

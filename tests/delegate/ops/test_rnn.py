@@ -60,7 +60,7 @@ test_refusal = refused(
     {
         "no_state": (
             replace(FLOATS[0], outputs=FLOATS[0].outputs[:1]),
-            "variable tensors and what they become are needed",
+            "states must be inputs and outputs",
         ),
         "types": (
             changed(FLOATS[1], 1, dtype="int8"),
@@ -77,7 +77,7 @@ test_refusal = refused(
         ),
         "time_major": (
             node_of(rnn("hybrid", SHAPE, "RELU", BOTH, "-time_major")),
-            "steps before rows: TFLite goes through all of them once a step",
+            "time_major: TFLite repeats all steps at each step",
         ),
         "one_link": (
             replace(LINKED, inputs=(*LINKED.inputs[:11], None)),

@@ -80,11 +80,11 @@ test_refusal = refused(
         ),
         "no_body": (
             replace(NODE, body=None),
-            "a body of no op, or of one of STABLEHLO_ADD and the like, is needed",
+            "the body must be empty, or one op such as STABLEHLO_ADD",
         ),
         "another_body": (
             scatter(body="ADD"),
-            "a body of no op, or of one of STABLEHLO_ADD and the like, is needed",
+            "the body must be empty, or one op such as STABLEHLO_ADD",
         ),
         "int64": (scatter(dtype="int64"), "int64: only uint8, int8, int16, int32, float32"),
         "uint8_indices": (retyped(NODE, "uint8", [1]), "uint8 indices: only int32 and int64"),
@@ -92,7 +92,7 @@ test_refusal = refused(
         "vectors": (scatter(vectors=2), "index_vector_dim 2 of 3x1: it is no dimension"),
         "large": (
             scatter((1 << 23,), (1,), [[0]], (), (0,), (0,)),
-            "more than 4194304 elements: a verdict would take long",
+            "more than 4194304 elements: lowering would take too long",
         ),
         "dims": (
             scatter(window=(1, 1)),

@@ -44,15 +44,15 @@ def without_next(node: Node) -> Node:
 
 test_refusal = refused(
     {
-        "no_state": (without_next(INT8), "the state and what it becomes are needed"),
+        "no_state": (without_next(INT8), "the state must be an input and an output"),
         "types": (
             changed(INT8, 2, dtype="int8"),
-            "int8, int8, int8, int32, int16, int8: no form that TFLite has",
+            "int8, int8, int8, int32, int16, int8: no such TFLite kernel",
         ),
         "computed": (changed(INT8, 1, data=None), "weights are not constant"),
         "activation": (
             changed(INT8, options={"fused_activation_function": "NONE"}),
-            "fused activation NONE: TFLite wants RELU",
+            "fused activation NONE: TFLite requires RELU",
         ),
         "rank": (
             changed(FLOAT, options={"rank": 4}),

@@ -50,7 +50,7 @@ VALID = node((3, 65), 5)
 test_refusal = refused(
     {
         "type": (retyped(VALID, "int64"), f"int64 -> int64: one of {', '.join(TYPES)}"),
-        "computed": (changed(VALID, 1, data=None), "computed k: only constant"),
+        "computed": (changed(VALID, 1, data=None), "k: not constant"),
         "large": (node((3, 65), 66), "k 66: not within 1 and the 65 elements of a row"),
         "long_k": (node((1, 40000), 40000), "k 40000: more than 32767"),
         "long": (
@@ -59,7 +59,7 @@ test_refusal = refused(
         ),
         "short_index": (
             node((1, 40000), 5, index="int16"),
-            "rows of 40000 elements: more than int16 counts",
+            "rows of 40000 elements: more than int16 can index",
         ),
         "output": (changed(VALID, -1, shape=(3, 4)), "output 3x4: the inputs give 3x5"),
     }

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from delegate import DeviceInfo, ops
 from delegate.host.tflite.library import installed_rules
 from delegate.inspect import Node
-from delegate.ops.unary import answers_of
+from delegate.ops.unary import table_of
 from delegate.target import Rules
 from tests.support.activations import (
     Activation,
@@ -251,7 +251,7 @@ def test_every_16_bit_value(name: str, scales: tuple[float, float], device: Devi
 def test_a_16_bit_table_of_what_is_no_number_says_nothing(name: str, scale: float) -> None:
     # Warnings are errors here. In a start they would stand among a command's lines.
     tensor = t((1, 8), "int16", scale)
-    answers = answers_of(name, tensor, tensor, Rules())
+    answers = table_of(name, tensor, tensor, Rules())
     assert answers(np.arange(-(2**15), 2**15)).dtype == np.int16
 
 

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What runs convolutions on devices that run work-items side by side."""
+"""Convolutions on devices whose lanes are work-items (SIMT)."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What kernels that take bytes by four share: their macros, and how far float sums are exact."""
+"""Kernels that process bytes in words of four: macros, and the range of exact float sums."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from delegate.ops._convolution.records import Quant8Convolution
 from delegate.ops._launches.types import ELEM
 from delegate.target import Target
 
-_WHOLE = 1 << 24  # floats hold every whole number up to here
-_FEW, _MANY = 40, 96  # registers, of `ways_to_take_bytes`
+_WHOLE = 1 << 24  # floats represent all integers up to this
+_FEW, _MANY = 40, 96  # registers, in `byte_extractions`
 
 
 def word_defines(conv: Quant8Convolution, uses_floats: bool = False) -> dict[str, int | str]:
@@ -28,21 +28,20 @@ def word_defines(conv: Quant8Convolution, uses_floats: bool = False) -> dict[str
 
 
 def may_use_floats(target: Target) -> bool:
-    """Whether results may be scaled in floats: the device was proven to round to the nearest.
+    """Whether results may be requantised in floats: the device is proven to round to nearest.
 
-    A CPU that imitates a GPU runs both sides of a branch; it has the integers alone.
+    A CPU that emulates a GPU executes both sides of a branch, so it only uses integers.
     """
     return "nearest" in target.isa and target.device_type != "cpu"
 
 
-def ways_to_take_bytes(target: Target) -> tuple[bool, ...]:
-    """Return whether bytes are taken by PLACED_OF of words.clh, with weights as floats.
+def byte_extractions(target: Target) -> tuple[bool, ...]:
+    """Return whether to extract bytes by PLACED_OF of words.clh, with weights as floats.
 
-    What is expected to be faster comes first, and is used until times tell. A byte by its place
-    takes fewer instructions where bytes are shifted, masked and converted. Compilers that keep
-    as many values as Mali's, whose converters take any byte of a word, are expected to need no
-    places. Where a device does not tell its registers, nothing is known of its compiler, and
-    FLOATS_OF is all that is tried.
+    The one expected to be faster comes first, and is used until measured. PLACED_OF leaves a byte
+    in its place in the word, which saves instructions if extraction takes a shift, a mask and a
+    conversion. Compilers with as many registers as Mali's, whose conversions take any byte of a
+    word, are expected not to need it. If a device's registers are unknown only FLOATS_OF is tried.
     """
     if not target.registers:
         return (False,)
@@ -50,14 +49,14 @@ def ways_to_take_bytes(target: Target) -> tuple[bool, ...]:
 
 
 def exact_terms(conv: Quant8Convolution, is_unsigned: bool = False) -> int:
-    """Return how many products a float may add up: every sum on the way is below 2^24.
+    """Return how many products a float can sum exactly: all partial sums are below 2^24.
 
-    `is_unsigned`: int8 inputs are taken with 128 more.
+    `is_unsigned`: int8 inputs are offset by 128.
     """
     weights = np.abs(conv.centred())
     terms: int = weights[0].size
     is_unsigned = is_unsigned or conv.source.dtype == "uint8"
-    largest = 255 if is_unsigned else 128  # inputs are taken as stored
+    largest = 255 if is_unsigned else 128  # of inputs as stored
     if largest * int(weights.sum((1, 2), dtype=np.int64).max()) < _WHOLE:
         return terms
     return (_WHOLE - 1) // (largest * int(weights.max()))

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""CONV_2D, 8 bit, on devices that run work-items side by side: GPUs, and CPUs that imitate them.
+"""8-bit CONV_2D on SIMT devices: GPUs, and CPUs that emulate them.
 
-The kernels take four terms of a sum in a word.
+The kernels process four terms of a sum per word.
 """
 
 from __future__ import annotations
@@ -16,29 +16,29 @@ from delegate.launch import Alternative, Constant, Defines, Launch, Params
 from delegate.ops._convolution.packing import alike_rows, fixed_rows, zeros_row
 from delegate.ops._convolution.records import Quant8Convolution
 from delegate.ops._convolution.simt.bytes_by_four import (
+    byte_extractions,
     exact_terms,
     may_use_floats,
-    ways_to_take_bytes,
     word_defines,
 )
 from delegate.ops._launches.tiles import launch_of
 from delegate.ops._numbers import ceil_div
 from delegate.target import Target
 
-_STAGED_INTS = 7168  # of local memory, of which OpenCL's devices have 32 KiB
+_STAGED_INTS = 7168  # of local memory, of which OpenCL guarantees 32 KiB
 # Rows of (registers, pixels, vectors of four channels): the largest block of conv_2d_float4.cl
-# whose sums fit into so many registers, as the compilers for Adreno, Mali and V3D keep them.
-# _LEAN_BLOCKS: no windows, second sums or residual. _ONCE_BLOCKS: sums are rounded once.
+# whose sums fit so many registers with the compilers for Adreno, Mali and V3D. _LEAN_BLOCKS:
+# without windows, second sums and residual. _ONCE_BLOCKS: with a single rounding.
 _Blocks = tuple[tuple[int, int, int], ...]
 _BLOCKS: _Blocks = ((96, 4, 2), (96, 4, 1), (96, 1, 2), (40, 2, 1), (0, 1, 1))
 _LEAN_BLOCKS: _Blocks = ((96, 4, 2), (96, 4, 1), (96, 1, 2), (40, 4, 1), (40, 2, 1), (0, 1, 1))
 _ONCE_BLOCKS: _Blocks = ((96, 4, 2), (96, 4, 1), (96, 1, 2), (0, 1, 1))
 _LEAN_FLOAT_BLOCKS: _Blocks = (*_LEAN_BLOCKS[:-1], (0, 2, 1), (0, 1, 1))
-_VALUES_OF_TWO_WORDS = 40  # as many registers keep what two words at a time take
-# Weights as floats take four times the memory, and no instructions to unpack them: where enough
-# pixels share them, and a layer's are at most 4 MiB.
+_VALUES_OF_TWO_WORDS = 40  # registers for processing two words at once
+# Float weights take four times the memory, but need no unpacking: for layers of up to 4 MiB whose
+# weights are shared by enough pixels.
 _FLOATS_PIXELS, _FLOATS_WEIGHTS = 32, 1 << 20
-# Axes of weights as kernels read them, from (group, item, vector, channel, tap, word, term).
+# Axis order of weights in memory, from (group, item, vector, channel, tap, word, term).
 _BY_TERM, _BY_CHANNEL = (0, 4, 5, 1, 2, 6, 3), (0, 4, 5, 1, 2, 3, 6)
 
 
@@ -48,7 +48,7 @@ def alternatives(conv: Quant8Convolution, target: Target) -> tuple[Alternative, 
         return ()
     tile_w = 4 if conv.pixels >= 4 else 1
     vectors = 2 if conv.out_c >= 8 else 1
-    found = [
+    variants = [
         Alternative(
             f"{dot.name} {tile_w}x{4 * vectors}", (_dot(conv, target, dot, tile_w, vectors),)
         )
@@ -56,16 +56,16 @@ def alternatives(conv: Quant8Convolution, target: Target) -> tuple[Alternative, 
         if dot.name in target.isa
     ][:1]
     if target.device_type == "cpu":
-        found += _staged(conv, target)
+        variants += _staged(conv, target)
     is_shared = conv.pixels >= _FLOATS_PIXELS and conv.weights.size <= _FLOATS_WEIGHTS
-    ways = ways_to_take_bytes(target) if is_shared else (False,)
-    return (*found, *(_float4(conv, target, has_floats=each) for each in ways))
+    has_floats_options = byte_extractions(target) if is_shared else (False,)
+    return (*variants, *(_float4(conv, target, has_floats=each) for each in has_floats_options))
 
 
-def _block_kept(
+def _register_block(
     conv: Quant8Convolution, target: Target, is_lean: bool, has_floats: bool
 ) -> tuple[int, int]:
-    """Return the largest block, pixels and vectors of channels, whose sums registers keep."""
+    """Return the largest block (pixels, vectors of channels) whose sums fit in registers."""
     blocks = _LEAN_FLOAT_BLOCKS if has_floats else _LEAN_BLOCKS
     if not is_lean:
         blocks = _ONCE_BLOCKS if conv.single_rounding else _BLOCKS
@@ -85,7 +85,7 @@ def _staged(conv: Quant8Convolution, target: Target) -> list[Alternative]:
         return []
     tile_w, vectors = fitting[0], 2 if conv.out_c > 32 else 1
     blocks, pixel_tiles = _blocks(conv, vectors), ceil_div(conv.pixels, tile_w)
-    # Many channels share the pixels put into local memory, but each core has some groups.
+    # Many channels share the pixels in local memory, but each core gets some groups.
     groups = ceil_div(blocks, 64 if pixel_tiles >= 8 * target.compute_units else 32)
     tile_items = ceil_div(blocks, groups)
     launch = launch_of(
@@ -119,14 +119,14 @@ def _staged(conv: Quant8Convolution, target: Target) -> list[Alternative]:
 
 def _float4(conv: Quant8Convolution, target: Target, has_floats: bool) -> Alternative:
     has_many, is_matrix = target.keeps(_VALUES_OF_TWO_WORDS), conv.is_matrix
-    # One rounding in integers takes many registers, and more where floats are its alternative.
+    # A single integer rounding takes many registers, even more with a float branch.
     uses_floats = may_use_floats(target) and (has_many or not conv.single_rounding)
     terms, words = exact_terms(conv, is_unsigned=has_floats), ceil_div(conv.in_c, 4)
     has_chunks = terms < conv.weights[0].size
     is_short = is_matrix and not has_chunks and not conv.single_rounding
     is_lean = is_short and (conv.residual is None or (has_floats and not has_many))
-    tile_w, vectors = _block_kept(conv, target, is_lean, has_floats)
-    # Of weights as bytes, a residual's values take the registers of more words.
+    tile_w, vectors = _register_block(conv, target, is_lean, has_floats)
+    # With byte weights a residual takes the registers that more words need.
     most_words = 4 if has_many and is_short and (has_floats or conv.residual is None) else 2
     if not (has_many or (is_lean and has_floats)):
         most_words = 1
@@ -134,13 +134,13 @@ def _float4(conv: Quant8Convolution, target: Target, has_floats: bool) -> Altern
     load_words = next(fitting, 1)
     chunk_words = terms // (4 * load_words) * load_words
     blocks = _blocks(conv, vectors)
-    moved = 128 if has_floats and conv.source.dtype == "int8" else 0
+    input_offset = 128 if has_floats and conv.source.dtype == "int8" else 0
 
     layer = conv.layer
 
     def bias() -> NDArray[np.int64]:
-        made_up: NDArray[np.int64] = layer.folded_bias() - moved * layer.weight_sums()
-        return made_up
+        corrected: NDArray[np.int64] = layer.folded_bias() - input_offset * layer.weight_sums()
+        return corrected
 
     launch = _by_blocks(
         conv,
@@ -174,19 +174,20 @@ def _dot(
     zero = conv.weight_zero
     is_int8 = conv.source.dtype == "int8"
     fits = int(conv.weights.min()) - zero >= -128 and int(conv.weights.max()) - zero <= 127
-    taken = zero if fits else 0 if is_int8 else 128  # weights less this are int8
-    moved = 0 if is_int8 == dot.takes_int8 else 128 if dot.takes_int8 else -128
+    weight_offset = zero if fits else 0 if is_int8 else 128  # weights minus this fit int8
+    input_offset = 0 if is_int8 == dot.takes_int8 else 128 if dot.takes_int8 else -128
 
     layer = conv.layer
 
     def bias() -> NDArray[np.int64]:
-        # The kernel's sums are of (input - moved) * (weight - taken). It makes up for `taken` by
-        # the sum of each window's inputs. What `moved` makes is the same for every window.
-        zero_sums: NDArray[np.int64] = (moved - layer.input_zero) * layer.weight_sums()
+        # The kernel sums (input - input_offset) * (weight - weight_offset). It corrects for
+        # `weight_offset` by the sum of each window's inputs. The correction for `input_offset` is
+        # the same for all windows.
+        zero_sums: NDArray[np.int64] = (input_offset - layer.input_zero) * layer.weight_sums()
         return layer.bias + zero_sums
 
     def signed() -> NDArray[np.generic]:
-        return (layer.weights.astype(np.int16) - taken).astype(np.int8)
+        return (layer.weights.astype(np.int16) - weight_offset).astype(np.int8)
 
     return _by_blocks(
         conv,
@@ -195,7 +196,7 @@ def _dot(
         {
             "weights": _packed(conv, signed, 0, vectors, _blocks(conv, vectors), 1, _BY_CHANNEL),
             "channels": alike_rows(conv, bias, uses_floats, 4 * vectors),
-            "difference": taken - zero,
+            "difference": weight_offset - zero,
             "last_ones": 0x01010101 >> (8 * (-conv.in_c % 4)),
         },
         word_defines(conv, uses_floats)
@@ -215,7 +216,7 @@ def _by_blocks(
     params: Params,
     defines: Defines,
 ) -> Launch:
-    """Return a launch whose work-items have TILE_W pixels x VECTORS x 4 channels each."""
+    """Return a launch with TILE_W pixels x VECTORS x 4 channels per work-item."""
     pixel_blocks = ceil_div(conv.pixels, int(defines["TILE_W"]))
     items = pixel_blocks * _blocks(conv, int(defines["VECTORS"]))
     return launch_of(
@@ -247,7 +248,7 @@ def _as_stored(conv: Quant8Convolution, vectors: int, groups: int, items: int) -
 
 
 def _as_floats(conv: Quant8Convolution, vectors: int, groups: int) -> Constant:
-    """As `_as_stored`, a float32 each, less the zero point, over 256 to the power of the term."""
+    """Return float weights minus their zero point, divided by 256 to the power of the term."""
     values = _packed(conv, conv.layer.centred, 0, vectors, groups, 1, _BY_TERM)
     scale = np.float32(256) ** -np.arange(4, dtype=np.float32)
     return Constant(
@@ -264,7 +265,7 @@ def _packed(
     items: int,
     order: tuple[int, ...],
 ) -> Constant:
-    """Words of weights, of four channels or of four terms each.
+    """Return weights in words of four channels or of four terms.
 
     Shapes:
         (groups, taps, words, items, vectors, term, channel), or channel, term
@@ -273,7 +274,7 @@ def _packed(
     words = ceil_div(in_c, 4)
 
     def pack() -> NDArray[np.generic]:
-        # The last block ends with the last channel, as in the kernel; one too many repeats it.
+        # The last block ends with the last channel, as in the kernel; excess blocks repeat it.
         starts = np.minimum(np.arange(groups * items) * 4 * vectors, out_c - 4 * vectors)
         rows = values()[starts[:, None] + np.arange(4 * vectors)]
         padded = np.full((*rows.shape[:3], 4 * words), padding, rows.dtype)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""DEPTHWISE_CONV_2D, 8 bit, in exact float arithmetic, four channels at a time."""
+"""8-bit DEPTHWISE_CONV_2D on SIMT devices, in exact float arithmetic, four channels at once."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from delegate.launch import Alternative, Constant, Defines, Params
 from delegate.ops._convolution.packing import alike_rows, zeros_row
 from delegate.ops._convolution.records import Quant8Convolution
 from delegate.ops._convolution.simt.bytes_by_four import (
+    byte_extractions,
     may_use_floats,
-    ways_to_take_bytes,
     word_defines,
 )
 from delegate.ops._launches.tiles import launch_of
@@ -19,31 +19,31 @@ from delegate.ops._numbers import ceil_div
 from delegate.ops._numbers.order import in_blocks_of
 from delegate.target import Target
 
-_MOST_TAPS = 25  # of runs: a window's weights and pixels are in registers
-# Rows of (registers, taps): the largest window that they keep beside what its run needs, as the
-# compilers for Adreno, Mali and V3D do; and the most lines, which have a pointer each.
-_KEPT_TAPS, _MOST_LINES = ((200, _MOST_TAPS), (96, 12), (48, 3), (0, 1)), 11
-_MOST_EXACT_TAPS = 256  # that floats add up exactly: 255 * 255 * 256 < 2^24
-_LEAST_ITEMS = 256  # runs a core: rows are cut until there are as many
+_MOST_TAPS = 25  # of the sliding kernel: a window's weights and pixels are in registers
+# Rows of (registers, taps): the largest window that fits beside the other values, with the
+# compilers for Adreno, Mali and V3D; and the most window rows, which need a pointer each.
+_REGISTER_TAPS, _MOST_LINES = ((200, _MOST_TAPS), (96, 12), (48, 3), (0, 1)), 11
+_MOST_EXACT_TAPS = 256  # that floats sum exactly: 255 * 255 * 256 < 2^24
+_LEAST_ITEMS = 256  # runs per core: rows are split until there are as many
 
 
 def alternatives(conv: Quant8Convolution, target: Target) -> tuple[Alternative, ...]:
-    """Return the launch that slides a window along rows, or goes tap after tap, where one fits."""
+    """Return the launch that slides a window along rows, or loops over taps, if one fits."""
     if target.group_items == 1 or conv.group_out_c > 1 or conv.out_c < 4:
         return ()
     area = conv.area
     fits = area.dilation_w == 1 and conv.taps <= _MOST_TAPS and area.stride_w <= area.kernel_w
-    if fits and _is_kept(conv, target):
+    if fits and _fits_registers(conv, target):
         return _by_runs(conv, target)
-    # Where nobody knows, kernels that keep more in registers have the other shapes.
+    # If registers are unknown, other kernels handle the remaining shapes.
     return _by_taps(conv, target) if target.registers else ()
 
 
-def _is_kept(conv: Quant8Convolution, target: Target) -> bool:
-    """Whether registers keep a window, or nobody knows."""
+def _fits_registers(conv: Quant8Convolution, target: Target) -> bool:
+    """Whether a window fits in registers, or the number of registers is unknown."""
     if not target.registers:
         return True
-    most = next(taps for values, taps in _KEPT_TAPS if target.keeps(values))
+    most = next(taps for values, taps in _REGISTER_TAPS if target.keeps(values))
     return conv.taps <= most and conv.area.kernel_h <= _MOST_LINES
 
 
@@ -51,10 +51,10 @@ def _by_runs(conv: Quant8Convolution, target: Target) -> tuple[Alternative, ...]
     area = conv.area
     blocks = ceil_div(conv.out_c, 4)
     lines = conv.batch * area.out_h * blocks
-    cuts = max(1, min(area.out_w // 4, _LEAST_ITEMS * target.compute_units // lines))
-    run = ceil_div(area.out_w, cuts)
+    splits = max(1, min(area.out_w // 4, _LEAST_ITEMS * target.compute_units // lines))
+    run = ceil_div(area.out_w, splits)
     row_blocks = ceil_div(area.out_w, run)
-    return _launched(
+    return _alternatives(
         conv,
         target,
         f"{area.kernel_h}x{area.kernel_w} step {area.stride_w}",
@@ -69,7 +69,7 @@ def _by_taps(conv: Quant8Convolution, target: Target) -> tuple[Alternative, ...]
     if conv.taps > _MOST_EXACT_TAPS:
         return ()
     tile_w = 2 if conv.pixels >= 2 else 1
-    return _launched(
+    return _alternatives(
         conv,
         target,
         f"{tile_w}x4",
@@ -80,7 +80,7 @@ def _by_taps(conv: Quant8Convolution, target: Target) -> tuple[Alternative, ...]
     )
 
 
-def _launched(
+def _alternatives(
     conv: Quant8Convolution,
     target: Target,
     name: str,
@@ -89,19 +89,19 @@ def _launched(
     params: Params,
     defines: Defines,
 ) -> tuple[Alternative, ...]:
-    """Return launches that take bytes by their places, where that may be fast, or as they are."""
+    """Return the alternatives: with bytes extracted in place if that may be fast, and converted."""
     uses_floats = may_use_floats(target)
 
     def alternative(has_places: bool) -> Alternative:
-        moved = 128 if has_places and conv.source.dtype == "int8" else 0
+        input_offset = 128 if has_places and conv.source.dtype == "int8" else 0
 
         layer = conv.layer
 
         def bias() -> NDArray[np.int64]:
-            made_up: NDArray[np.int64] = layer.folded_bias() - moved * layer.weight_sums()
-            return made_up
+            corrected: NDArray[np.int64] = layer.folded_bias() - input_offset * layer.weight_sums()
+            return corrected
 
-        own: Params = {
+        fields: Params = {
             "weights": _blocked_weights(conv, has_places),
             "channels": alike_rows(conv, bias, uses_floats, 4),
             "zeros": zeros_row(conv.out_c, conv.input_zero, conv.source.dtype),
@@ -114,16 +114,16 @@ def _launched(
             kernel,
             ceil_div(items, target.group_items),
             target.group_items,
-            conv.params() | own | params,
+            conv.params() | fields | params,
             word_defines(conv, uses_floats) | {"HAS_PLACES": int(has_places)} | defines,
         )
         return Alternative(f"{'placed' if has_places else 'float4'} {name}", (launch,))
 
-    return tuple(map(alternative, ways_to_take_bytes(target)))
+    return tuple(map(alternative, byte_extractions(target)))
 
 
 def _blocked_weights(conv: Quant8Convolution, has_places: bool) -> Constant:
-    """Float32 weights less their zero point; `has_places`: over 256 to the power of the channel.
+    """Return float weights minus their zero point; `has_places`: divided by 256 to the channel.
 
     Shapes:
         (blocks, taps, 4 channels); the last block ends with the last channel

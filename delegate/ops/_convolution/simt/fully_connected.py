@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hybrid FULLY_CONNECTED of few rows, whose weights a work-group's work-items share.
+"""Hybrid FULLY_CONNECTED of few rows, where a work-group shares the weights of a few channels.
 
-With a work-item for each channel most of a GPU would have nothing to do, and each would read far
-from its neighbours. The kernels are in fully_connected_row.cl.
+With a work-item per channel most of a GPU would be idle, and accesses would not be coalesced. The
+kernels are in fully_connected_row.cl.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from delegate.ops._launches.tiles import launch_of
 from delegate.ops._numbers import ceil_div
 from delegate.target import Target
 
-_CHANNELS = 4  # of a work-group
-_MOST_ROWS = 4  # of more rows a work-item shares the weights that it loads
-_GROUP = 32  # int4 weights that a work-item loads at a time
-_MOST_BLOCKS = 512  # of a row, for each of which a work-group has room for floats
+_CHANNELS = 4  # per work-group
+_MOST_ROWS = 4  # with more, other kernels share loaded weights between rows
+_GROUP = 32  # int4 weights that a work-item loads at once
+_MOST_BLOCKS = 512  # per row: a work-group has local memory for their floats
 _FILE = "fully_connected_row"
 
 
 def alternatives(product: hybrid.Product, target: Target) -> tuple[Alternative, ...]:
-    """Return the launch; none of it for CPUs, and for more rows or fewer channels."""
+    """Return the alternative; none on CPUs, for many rows, or for too few channels."""
     out_c, depth = product.out_c, product.in_c
     if target.group_items == 1 or product.batch > _MOST_ROWS or out_c < _CHANNELS:
         return ()
@@ -46,7 +46,7 @@ def alternatives(product: hybrid.Product, target: Target) -> tuple[Alternative, 
 
 
 def of_blocks(product: BlockProduct, target: Target) -> tuple[Alternative, ...]:
-    """Return the same for int4 weights in blocks."""
+    """Return the same for blockwise int4 weights."""
     (out_c, blocks), size = product.scales.shape, 2 * product.pairs.shape[2]
     is_few = product.batch <= _MOST_ROWS and blocks <= _MOST_BLOCKS
     if target.group_items == 1 or not is_few or out_c < _CHANNELS or size % _GROUP:

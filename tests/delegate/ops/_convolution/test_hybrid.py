@@ -245,7 +245,7 @@ def test_sums_of_weights_in_16_bits() -> None:
 
 def test_channels_that_a_runtime_loses() -> None:
     target = Target(rules=Rules(hybrid_loses_channels=True))
-    reason = "hybrid with a scale a channel: this TFLite gives the bias alone"
+    reason = "hybrid with per-channel scales: this TFLite returns only the bias"
     assert refusal(PER_CHANNEL[0].node(), target) == reason
     assert ops.lower(NODE, target)
 

@@ -182,7 +182,7 @@ test_refusal = refused(
     {
         "activation": (
             changed(NODE, options={"fused_activation_function": "RELU"}),
-            "an activation after weights in blocks: this TFLite leaves it out",
+            "an activation after weights in blocks: this TFLite ignores it",
         ),
         "computed": (changed(NODE, 1, data=None), "weights are not constant"),
         "bytes": (changed(NODE, 1, data=np.zeros(9, np.uint8)), "9 bytes for int4 19x64"),

@@ -160,11 +160,11 @@ test_refusal = refused(
         ),
         "groups_of_one_scale": (
             ConvCase(size=(4, 5, 6), out_c=9, groups=3).node(HYBRID[0], None),
-            "hybrid with groups and one scale: TFLite's sums are of all channels",
+            "hybrid with groups and one scale: TFLite sums over all channels",
         ),
         "depthwise_of_one_scale": (
             changed(DEEP, 1, quantization=quantization(0.1)),
-            "hybrid with one scale for all channels: TFLite wants one for each",
+            "hybrid with one scale for all channels: TFLite requires one per channel",
         ),
         "depthwise_int4": (
             replace(DEPTHWISE, is_int4=True).node(HYBRID[1], None),
@@ -172,7 +172,7 @@ test_refusal = refused(
         ),
         "int2": (
             replace(CONV, inputs=(CONV.inputs[0], stored_as(CONV.inputs[1], "int2"))),
-            "int2 weights: what TFLite gives is not of them",
+            "int2 weights: TFLite computes them wrongly",
         ),
         "uint8": (
             changed(CONV, 1, dtype="uint8"),
@@ -194,7 +194,7 @@ def test_runtimes_and_processors_that_differ() -> None:
     assert refusal(NODES["conv_int4_hybrid"], older) == reason
     assert ops.lower(CONV, older)
     equal = changed(CONV, 1, quantization=quantization([0.1] * 19))
-    reason = "hybrid with equal scales: this TFLite gives the bias alone"
+    reason = "hybrid with equal scales: this TFLite returns only the bias"
     assert refusal(equal, older) == reason
     assert ops.lower(equal, Target())
     other = Target(rules=Rules(processor="riscv64"))

@@ -100,7 +100,7 @@ test_refusal = refused(
             ConvCase(op="TRANSPOSE_CONV", size=(1, 1, 9000), kernel=(2, 2), out_c=1).node(
                 "hybrid", None
             ),
-            "36000 terms a sum: more than a work-item adds",
+            "36000 terms a sum: too many for a work-item",
         ),
     }
 )

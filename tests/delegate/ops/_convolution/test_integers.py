@@ -161,7 +161,7 @@ REFUSALS = {
     ),
     "depthwise_int32_bias": (
         replace(DEPTHWISE, bias_dtype="int32").node(),
-        "bias int32 with int16 activations: TFLite takes int64 here",
+        "bias int32 with int16 activations: TFLite requires int64 here",
     ),
 }
 

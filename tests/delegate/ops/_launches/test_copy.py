@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from delegate import Unsupported
 from delegate.inspect import Tensor
 from delegate.launch import Launch
-from delegate.ops._launches.copy import Box, Move, fill, moved, steps_of
+from delegate.ops._launches.copy import Box, Move, by_moves, fill, steps_of
 from tests.support.cases import LANES_8, SIMT
 from tests.support.model import t
 
@@ -24,7 +24,7 @@ WIDTHS = {"uchar": 1, "ushort": 2, "uint": 4, "uint2": 8, "uint4": 16}
 
 def launched(box: Box, source: Tensor, result: Tensor) -> dict[str, Launch]:
     """Return the launches for groups of one work-item, by the alternatives' names."""
-    found = moved([Move(source, result, box)], LANES_8.target)
+    found = by_moves([Move(source, result, box)], LANES_8.target)
     return {alternative.name: alternative.launches[0] for alternative in found}
 
 
@@ -82,7 +82,7 @@ def test_joined_elements(dtype: str, channels: int, start: int, elem: str) -> No
 
 def test_a_value_is_joined_too() -> None:
     move = fill(np.array([7], np.uint8), t((4, 48), "uint8"), (4, 16), 32)
-    (plain,) = moved([move], SIMT.target)
+    (plain,) = by_moves([move], SIMT.target)
     (launch,) = plain.launches
     assert (launch.reads, launch.defines) == ((), {"ELEM": "uint4"})
     assert columns(launch) == [(4, 0, 3)]  # a pixel's 16 bytes are one element
@@ -101,9 +101,9 @@ def test_long_rows_are_cut() -> None:
 
 def test_a_whole_tensor_is_a_view() -> None:
     source, result = t((3, 1, 5), "uint8"), t((3, 5), "uint8")
-    (view,) = moved([Move(source, result, Box((3, 5), (5, 1), (5, 1)))], SIMT.target)
+    (view,) = by_moves([Move(source, result, Box((3, 5), (5, 1), (5, 1)))], SIMT.target)
     assert (view.launches, view.view) == ((), (source, result))
-    part = moved([Move(source, t((2, 5), "uint8"), Box((2, 5), (5, 1), (5, 1)))], SIMT.target)
+    part = by_moves([Move(source, t((2, 5), "uint8"), Box((2, 5), (5, 1), (5, 1)))], SIMT.target)
     assert part[0].view is None
 
 
@@ -119,7 +119,7 @@ def test_a_whole_tensor_is_a_view() -> None:
 )
 def test_nothing_beyond_a_tensor(box: Box, reason: str) -> None:
     with pytest.raises(Unsupported) as caught:
-        moved([Move(t((5,), "uint8"), t((5,), "uint8"), box)], SIMT.target)
+        by_moves([Move(t((5,), "uint8"), t((5,), "uint8"), box)], SIMT.target)
     assert str(caught.value) == reason
 
 
@@ -127,7 +127,7 @@ def test_too_many_dimensions() -> None:
     shape = (3,) * 9
     box = Box((2,) * 9, steps_of(shape), steps_of((2,) * 9))
     with pytest.raises(Unsupported, match=r"^9 dimensions that differ: at most 8$"):
-        moved([Move(t(shape, "uint8"), t((2,) * 9, "uint8"), box)], SIMT.target)
+        by_moves([Move(t(shape, "uint8"), t((2,) * 9, "uint8"), box)], SIMT.target)
 
 
 def moved_bytes(launch: Launch, source: NDArray[Any], result: NDArray[Any]) -> None:
@@ -162,7 +162,7 @@ def test_drawn_boxes_keep_their_elements(data: st.DataObject) -> None:
         expected[number] = elements[
             start + sum(i * s for i, s in zip(at, box.in_steps, strict=True))
         ]
-    for alternative in moved([Move(*tensors, box)], LANES_8.target):
+    for alternative in by_moves([Move(*tensors, box)], LANES_8.target):
         if alternative.view:
             assert expected.tobytes() == elements[: expected.size].tobytes()
             continue

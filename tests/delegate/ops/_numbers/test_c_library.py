@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from delegate.host.tflite.library import float_function as of_library
-from delegate.ops._numbers.c_library import Find, float_function
+from delegate.ops._numbers.c_library import FindFunction, float_function
 from delegate.target import Rules
 
 VALUES = np.linspace(-5, 5, 64, dtype=np.float32).reshape(8, 8)
@@ -18,7 +18,7 @@ NAMES = {"expf": np.exp, "expm1f": np.expm1, "tanhf": np.tanh}
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("find", [Rules().float_function, of_library], ids=["own", "libm"])
-def test_functions_of_arrays(name: str, find: Find) -> None:
+def test_functions_of_arrays(name: str, find: FindFunction) -> None:
     found = float_function(find, name)(VALUES)
     assert (found.dtype, found.shape) == (np.float32, VALUES.shape)
     exact = NAMES[name](VALUES.astype(np.float64))

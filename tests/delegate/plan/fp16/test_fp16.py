@@ -13,7 +13,7 @@ from delegate import DeviceInfo, Model, OpenCLDelegate, Options
 from delegate.graph.partition import partition_of
 from delegate.guard.probing.probe import examine
 from delegate.inspect import Graph, halves_bound, write_model
-from delegate.isa import FP16, STORED_HALVES
+from delegate.isa import FP16, FP16_STORAGE
 from delegate.plan.fp16.fp16 import KERNELS
 from delegate.plan.lowering.compiler import compile_partition, rewritten
 from delegate.plan.sources import files, text_of
@@ -73,7 +73,7 @@ def target(*isa: str) -> Target:
 def test_where_halves_are() -> None:
     graph = network()
     partition = partition_of(graph, range(len(graph.nodes)))
-    device = target(STORED_HALVES)
+    device = target(FP16_STORAGE)
     found = rewritten(partition, device, lambda _: None, (), allows_fp16=True)
     # SIN has floats: an angle that is rounded may have any sine. What moves floats that are there
     # leaves them, and SOFTMAX has halves again. Outputs are floats.
@@ -95,7 +95,7 @@ def test_outputs_are_near_the_references(
     device: DeviceInfo, channels: int, arithmetic: bool
 ) -> None:
     proven = examine(device).isa
-    if not {STORED_HALVES, *([FP16] if arithmetic else [])} <= {*proven}:
+    if not {FP16_STORAGE, *([FP16] if arithmetic else [])} <= {*proven}:
         pytest.skip(f"{device.name} has not proven it")
     graph = network(channels)
     inputs = [np.random.default_rng(6).standard_normal((1, 8, 6, 3)).astype(np.float32)]
@@ -128,12 +128,12 @@ def test_a_device_without_halves_has_floats(
 ) -> None:
     inputs = [np.random.default_rng(8).standard_normal((1, 8, 6, 3)).astype(np.float32)]
     found, exact = (
-        Model(network(), device.index, exclude_isa=(STORED_HALVES,), precision=p).run(inputs)
+        Model(network(), device.index, exclude_isa=(FP16_STORAGE,), precision=p).run(inputs)
         for p in ("fp16", "fp32")
     )
     for ours, own in zip(found, exact, strict=True):
         np.testing.assert_array_equal(ours, own)
-    if STORED_HALVES in examine(device).isa:
+    if FP16_STORAGE in examine(device).isa:
         assert "floats stay" in caplog.text
 
 
@@ -166,7 +166,7 @@ def beyond() -> tuple[Graph, NDArray[np.float32]]:
 def test_a_model_beyond_halves_goes_on_in_float32(
     device: DeviceInfo, caplog: pytest.LogCaptureFixture
 ) -> None:
-    if STORED_HALVES not in examine(device).isa:
+    if FP16_STORAGE not in examine(device).isa:
         pytest.skip(f"{device.name} has not proven it")
     graph, pixels = beyond()
     with Model(graph, device.index, tune="off") as model:
@@ -187,7 +187,7 @@ def test_a_model_beyond_halves_goes_on_in_float32(
 
 
 def test_several_slots_go_on_in_float32(device: DeviceInfo) -> None:
-    if STORED_HALVES not in examine(device).isa:
+    if FP16_STORAGE not in examine(device).isa:
         pytest.skip(f"{device.name} has not proven it")
     graph, pixels = beyond()
     with Model(graph, device.index, 2, tune="off", precision="fp16") as model:
