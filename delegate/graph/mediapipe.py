@@ -66,7 +66,7 @@ def as_transpose_conv(node: Node) -> Node:
         raise ValueError(f"{len(node.inputs)} inputs: 3 are expected")
     source, weights, bias = node.inputs
     sizes = np.array(transposed_shape(node), np.int32)
-    shape = Tensor(-1, "shape", (4,), "int32", data=sizes, origin=-1)
+    shape = Tensor(-1, "shape", (4,), "int32", data=sizes)
     options = {
         "padding": padding,
         "stride_w": stride_w,

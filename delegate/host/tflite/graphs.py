@@ -19,8 +19,7 @@ from delegate.format.reader import Subgraphs, read_code
 from delegate.format.source import Source, named, open_model
 from delegate.format.stateful import resources_in
 from delegate.format.table import File, options_of
-from delegate.graph.ir import Graph, Node
-from delegate.graph.resources import Resources
+from delegate.graph.ir import Graph, Node, Resources
 from delegate.host.tflite.callbacks import Constants, PlannedNode, Shapes
 from delegate.host.tflite.locate import locate
 from delegate.host.tflite.mapped_files import MappedFiles
