@@ -7,10 +7,13 @@ Used to decide which tensors may be fp16, and to bound errors of float results.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 
 COPY, SELECTION, SUM, FUNCTION = "copy", "selection", "sum", "function"
+STEADY, ADDITION, REDUCTION, PRODUCT = "steady", "addition", "reduction", "product"
+QUOTIENT, GATE, SQUARE = "quotient", "gate", "square"
+EXPONENTIAL, UNBOUNDED = "exponential", "unbounded"
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +24,10 @@ class FloatResult:
         kind: COPY: bytes of inputs, of any type. SELECTION: values of inputs or constants, up to
             their sign. SUM: sums of products, bounded by the same op on absolute values.
             FUNCTION: of terms that are not larger than the result.
+        growth: how large a result may be. STEADY: as the largest input. ADDITION: as the sum of
+            the inputs. REDUCTION: as the first input times the number of terms. PRODUCT: of the
+            inputs. QUOTIENT: of the two inputs. GATE: as the last input. SQUARE: of ADDITION.
+            EXPONENTIAL: of the first input. UNBOUNDED: the inputs' sizes say nothing.
         roundings: that one value of a FUNCTION's result accumulates; 0: none, or unknown.
         limit: maximum absolute value of a result; infinite: it depends on the inputs.
         is_steep: a rounding of an input may change a result by any amount.
@@ -28,17 +35,19 @@ class FloatResult:
     """
 
     kind: str
+    growth: str = field(kw_only=True)
     roundings: int = 0
     limit: float = math.inf
     is_steep: bool = False
     is_activation: bool = False
 
 
-COPIES, SELECTS, SUMS = FloatResult(COPY), FloatResult(SELECTION), FloatResult(SUM)
-PRODUCTS = FloatResult(SUM, is_activation=True)  # of an input and weights
-EXACT = FloatResult(FUNCTION)  # values of another type, or floats without rounding
-STEPS = FloatResult(FUNCTION, is_steep=True)
+COPIES, SELECTS = FloatResult(COPY, growth=STEADY), FloatResult(SELECTION, growth=STEADY)
+sums = partial(FloatResult, SUM)
+PRODUCTS = sums(growth=STEADY, is_activation=True)  # of an input and weights
 roundings = partial(FloatResult, FUNCTION)
+EXACT = roundings(0, growth=STEADY)  # values of another type, or floats without rounding
+STEPS = roundings(0, growth=STEADY, is_steep=True)
 _registered: dict[str, FloatResult] = {}
 
 

@@ -15,7 +15,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from delegate.errors import Unsupported
-from delegate.graph.float_results import SELECTION, SELECTS, STEPS, FloatResult, roundings
+from delegate.graph.float_results import (
+    EXPONENTIAL,
+    SELECTION,
+    SELECTS,
+    SQUARE,
+    STEADY,
+    STEPS,
+    UNBOUNDED,
+    FloatResult,
+    roundings,
+)
 from delegate.graph.ir import Node, Tensor
 from delegate.launch import Alternative, Constant, Defines, Params, Requirement
 from delegate.ops._checks import quantized
@@ -73,13 +83,14 @@ _FAMILY = {"float32": "float", "int16": "quant16"}  # else quant8
 
 
 @lowers("ABS", "NEG", floats=SELECTS)
-@lowers("SIGN", floats=FloatResult(SELECTION, limit=1.0, is_steep=True))
+@lowers("SIGN", floats=FloatResult(SELECTION, growth=STEADY, limit=1.0, is_steep=True))
 @lowers("FLOOR", "CEIL", "ROUND", floats=STEPS)
-@lowers("SIN", "COS", floats=roundings(8, limit=1.0, is_steep=True))
-@lowers("SQUARE", "SQRT", floats=roundings(1))
-@lowers("RSQRT", floats=roundings(4))
-@lowers("EXP", floats=roundings(8))
-@lowers("LOG", floats=roundings(8, limit=104.0))
+@lowers("SIN", "COS", floats=roundings(8, growth=STEADY, limit=1.0, is_steep=True))
+@lowers("SQUARE", floats=roundings(1, growth=SQUARE))
+@lowers("SQRT", floats=roundings(1, growth=STEADY))
+@lowers("RSQRT", floats=roundings(4, growth=UNBOUNDED))
+@lowers("EXP", floats=roundings(8, growth=EXPONENTIAL))
+@lowers("LOG", floats=roundings(8, growth=STEADY, limit=104.0))
 def lower_unary(node: Node, target: Target) -> tuple[Alternative, ...]:
     """Compute a function of each element.
 
@@ -229,7 +240,7 @@ def _sizes(source: Tensor, result: Tensor) -> Answers:
     return answers
 
 
-@lowers("PRELU", floats=roundings(1))
+@lowers("PRELU", floats=roundings(1, growth=STEADY))
 def lower_prelu(node: Node, target: Target) -> tuple[Alternative, ...]:
     """Multiply values below zero by alpha, which is broadcast to the input's shape.
 

@@ -8,8 +8,10 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
+from delegate.graph.float_results import float_result, sums
 from delegate.graph.ir import Node, Tensor
-from delegate.plan.fp16.fp16_range import Ranges
+from delegate.ops import ops
+from delegate.plan.fp16.fp16_range import BOUNDS, Ranges
 from tests.support.model import const, op, t
 
 SHAPE = (1, 8, 8, 4)
@@ -119,3 +121,9 @@ def test_a_bias_may_be_large() -> None:
     bias = const(np.full(4, 1e6, np.float32))
     weights = const(np.ones((4, 1, 1, 4), np.float32))
     assert noted([op("CONV_2D", [x, weights, bias], [y], CONV)]) == [True]
+
+
+def test_every_op_says_how_large_its_results_are() -> None:
+    assert {float_result(name).growth for name in ops()} == BOUNDS.keys()
+    with pytest.raises(TypeError, match="growth"):
+        sums()
