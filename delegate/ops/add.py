@@ -12,7 +12,7 @@ from dataclasses import asdict
 import numpy as np
 
 from delegate.errors import Unsupported
-from delegate.graph.float_results import ADDITION, STEADY, sums
+from delegate.graph.float_results import ADDITION, sums
 from delegate.graph.ir import Node, Tensor
 from delegate.launch import Alternative, Params, temporary
 from delegate.ops._checks import quantized
@@ -170,7 +170,7 @@ def _pot_shifts(operands: Operands) -> dict[str, int] | None:
     return {"left_shift": left, "right_shift": right}
 
 
-@lowers("ADD_N", floats=sums(growth=STEADY))
+@lowers("ADD_N", floats=sums(growth=ADDITION))
 def lower_add_n(node: Node, target: Target) -> tuple[Alternative, ...]:
     """Add tensors of one shape, one after the other.
 

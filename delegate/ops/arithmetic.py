@@ -16,6 +16,7 @@ import numpy as np
 
 from delegate.errors import Unsupported
 from delegate.graph.float_results import (
+    ADDITION,
     EXACT,
     PRODUCT,
     QUOTIENT,
@@ -231,7 +232,8 @@ def lower_atan2(node: Node, target: Target) -> tuple[Alternative, ...]:
     return binary(operands, "ANGLE", {}, target)
 
 
-@lowers("STABLEHLO_ADD", "STABLEHLO_MULTIPLY", floats=sums(growth=STEADY))
+@lowers("STABLEHLO_ADD", floats=sums(growth=ADDITION))
+@lowers("STABLEHLO_MULTIPLY", floats=sums(growth=PRODUCT))
 @lowers("STABLEHLO_MAXIMUM", "STABLEHLO_MINIMUM", floats=SELECTS)
 def lower_stablehlo(node: Node, target: Target) -> tuple[Alternative, ...]:
     """Compute two tensors of one shape as they are, without scales and activations.

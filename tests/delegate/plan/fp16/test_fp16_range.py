@@ -77,6 +77,8 @@ def test_a_mask_is_of_floats_and_what_softmax_gives_is_not(hidden: float) -> Non
         (lambda x, y, z: [op("LOGISTIC", [x], [y]), op("MUL", [x, y], [z])], True),
         (lambda x, y, z: [op("RELU6", [x], [y]), op("MUL", [x, y], [z])], True),
         (lambda x, y, z: [op("RELU", [x], [y]), op("MUL", [x, y], [z])], False),
+        (lambda x, y, z: [op("RELU", [x], [y]), op("STABLEHLO_MULTIPLY", [x, y], [z])], False),
+        (lambda x, y, z: [op("SEGMENT_SUM", [x, t((8,), "int32")], [z])], False),
         (lambda x, y, z: [op("RELU6", [x], [y]), op("MUL", [y, y], [z])], True),
         (lambda x, y, z: [op("RELU6", [x], [y]), op("SQUARE", [y], [z])], True),
         (lambda x, y, z: [op("SQUARE", [x], [z])], False),
