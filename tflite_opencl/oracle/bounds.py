@@ -35,12 +35,11 @@ Run = Callable[[Graph, Arrays], Arrays]
 Values = dict[Tensor, Array]
 
 _WITHOUT_TERMS = (COPY, SELECTION)
-_CONVOLUTIONS = (
-    *("CONV_2D", "FULLY_CONNECTED", "DEPTHWISE_CONV_2D", "TRANSPOSE_CONV", TRANSPOSE_CONV_BIAS),
-    *("CONV_3D", "CONV_3D_TRANSPOSE"),
-)
-# The weights' axis of output channels, if it is not the first.
-_CHANNEL_AXES = {"DEPTHWISE_CONV_2D": 3, "CONV_3D": 4, "CONV_3D_TRANSPOSE": 3}
+# Op with weights -> their axis of output channels.
+_CHANNEL_AXES = {
+    **dict.fromkeys(("CONV_2D", "FULLY_CONNECTED", "TRANSPOSE_CONV", TRANSPOSE_CONV_BIAS), 0),
+    **{"CONV_3D": 4, "CONV_3D_TRANSPOSE": 3, "DEPTHWISE_CONV_2D": 3},
+}
 _FLOATS = ("float16", "float32", "complex64")
 # Functions that subtract numbers of this size to compute a smaller result.
 _INNER_SIZE = {"ELU": 1.0, "LOG": 1.0, "SIN": 1.0, "COS": 1.0, "TANH": 0.0, "GELU": 1.0}
@@ -233,11 +232,10 @@ def terms_of(node: Node) -> int:
         return 0
     if node.op in ("ADD", "SUB", "MUL", "STABLEHLO_ADD", "STABLEHLO_MULTIPLY"):
         return 2
-    if node.op in _CONVOLUTIONS:
+    if node.op in _CHANNEL_AXES:
         weights = node.inputs[1]
         assert weights is not None
-        axis = _CHANNEL_AXES.get(node.op, 0)
-        return math.prod(weights.shape) // max(1, weights.shape[axis]) + 1
+        return math.prod(weights.shape) // max(1, weights.shape[_CHANNEL_AXES[node.op]]) + 1
     if node.op in ("AVERAGE_POOL_2D", "L2_POOL_2D"):
         return int(node.options["filter_height"] * node.options["filter_width"]) + 1
     if node.is_custom and float_result(node.op).kind == SUM:  # an average of averages over a volume
