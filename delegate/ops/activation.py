@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from delegate.errors import Unsupported
-from delegate.graph.float_results import SELECTION, SELECTS, STEADY, FloatResult, roundings
+from delegate.graph.float_results import SELECTION, SELECTS, FloatResult, Growth, roundings
 from delegate.graph.ir import Node, Tensor
 from delegate.launch import Alternative, Params
 from delegate.ops._checks import quantized
@@ -49,7 +49,7 @@ def _floats(
     return (Alternative("plain", (launch,)),)
 
 
-@lowers("ELU", floats=roundings(4, growth=STEADY))
+@lowers("ELU", floats=roundings(Growth.STEADY, 4))
 def lower_elu(node: Node, target: Target) -> tuple[Alternative, ...]:
     """Replace values below zero by exp(x) - 1.
 
@@ -70,7 +70,7 @@ def lower_elu(node: Node, target: Target) -> tuple[Alternative, ...]:
     )
 
 
-@lowers("GELU", floats=roundings(8, growth=STEADY))
+@lowers("GELU", floats=roundings(Growth.STEADY, 8))
 def lower_gelu(node: Node, target: Target) -> tuple[Alternative, ...]:
     """Multiply each value by the normal distribution's share below it, exactly or by tanh.
 
@@ -104,7 +104,7 @@ def lower_gelu(node: Node, target: Target) -> tuple[Alternative, ...]:
     return lookup(source, result, answers, target)
 
 
-@lowers("LEAKY_RELU", floats=roundings(1, growth=STEADY))
+@lowers("LEAKY_RELU", floats=roundings(Growth.STEADY, 1))
 def lower_leaky_relu(node: Node, target: Target) -> tuple[Alternative, ...]:
     """Multiply values below zero by the option alpha.
 
@@ -142,7 +142,7 @@ def lower_leaky_relu(node: Node, target: Target) -> tuple[Alternative, ...]:
     return lookup(source, result, answers, target)
 
 
-@lowers("LOGISTIC", "TANH", floats=roundings(8, growth=STEADY, limit=1.0))
+@lowers("LOGISTIC", "TANH", floats=roundings(Growth.STEADY, 8, limit=1.0))
 def lower_sigmoid(node: Node, target: Target) -> tuple[Alternative, ...]:
     """Compute 1 / (1 + exp(-x)), or the hyperbolic tangent.
 
@@ -191,8 +191,8 @@ def _sigmoid_of_int16(source: Tensor, result: Tensor, is_tanh: bool) -> Answers:
 
 
 @lowers("RELU", floats=SELECTS)
-@lowers("RELU6", floats=FloatResult(SELECTION, growth=STEADY, limit=6.0))
-@lowers("RELU_N1_TO_1", "RELU_0_TO_1", floats=roundings(0, growth=STEADY, limit=1.0))
+@lowers("RELU6", floats=FloatResult(SELECTION, Growth.STEADY, limit=6.0))
+@lowers("RELU_N1_TO_1", "RELU_0_TO_1", floats=roundings(Growth.STEADY, limit=1.0))
 def lower_relu(node: Node, target: Target) -> tuple[Alternative, ...]:
     """Keep each value between two bounds, and bring it to the output's scale.
 
@@ -227,7 +227,7 @@ def lower_relu(node: Node, target: Target) -> tuple[Alternative, ...]:
     return lookup(source, result, answers, target)
 
 
-@lowers("HARD_SWISH", floats=roundings(4, growth=STEADY))
+@lowers("HARD_SWISH", floats=roundings(Growth.STEADY, 4))
 def lower_hard_swish(node: Node, target: Target) -> tuple[Alternative, ...]:
     """Compute x * min(max(x + 3, 0), 6) / 6.
 

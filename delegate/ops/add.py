@@ -12,7 +12,7 @@ from dataclasses import asdict
 import numpy as np
 
 from delegate.errors import Unsupported
-from delegate.graph.float_results import ADDITION, sums
+from delegate.graph.float_results import Growth, sums
 from delegate.graph.ir import Node, Tensor
 from delegate.launch import Alternative, Params, temporary
 from delegate.ops._checks import quantized
@@ -37,7 +37,7 @@ from delegate.target import Target
 _PLAIN_ELEMENTS = 1024  # of a tile of the plain kernel, where a group is one work-item
 
 
-@lowers("ADD", "SUB", floats=sums(growth=ADDITION))
+@lowers("ADD", "SUB", floats=sums(Growth.ADDITION))
 def lower_add(node: Node, target: Target) -> tuple[Alternative, ...]:
     """Add two tensors, or subtract the right one from the left.
 
@@ -170,7 +170,7 @@ def _pot_shifts(operands: Operands) -> dict[str, int] | None:
     return {"left_shift": left, "right_shift": right}
 
 
-@lowers("ADD_N", floats=sums(growth=ADDITION))
+@lowers("ADD_N", floats=sums(Growth.ADDITION))
 def lower_add_n(node: Node, target: Target) -> tuple[Alternative, ...]:
     """Add tensors of one shape, one after the other.
 

@@ -15,19 +15,7 @@ from dataclasses import replace
 import numpy as np
 
 from delegate.errors import Unsupported
-from delegate.graph.float_results import (
-    ADDITION,
-    EXACT,
-    PRODUCT,
-    QUOTIENT,
-    SELECTS,
-    SQUARE,
-    STEADY,
-    STEPS,
-    UNBOUNDED,
-    roundings,
-    sums,
-)
+from delegate.graph.float_results import EXACT, SELECTS, STEPS, Growth, roundings, sums
 from delegate.graph.ir import Node, Tensor
 from delegate.launch import Alternative, Requirement
 from delegate.ops._checks import quantized
@@ -50,7 +38,7 @@ from delegate.target import Target
 _MOST_SHIFT = 15  # of a quotient's scale, for shifts that TFLite's 64 bits have
 
 
-@lowers("MUL", floats=sums(growth=PRODUCT))
+@lowers("MUL", floats=sums(Growth.PRODUCT))
 def lower_mul(node: Node, target: Target) -> tuple[Alternative, ...]:
     """Multiply two tensors.
 
@@ -74,7 +62,7 @@ def lower_extreme(node: Node, target: Target) -> tuple[Alternative, ...]:
     return binary(operands_of(node, (*EVERY, "int64")), node.op, {}, target)
 
 
-@lowers("SQUARED_DIFFERENCE", floats=roundings(2, growth=SQUARE))
+@lowers("SQUARED_DIFFERENCE", floats=roundings(Growth.SQUARE, 2))
 def lower_squared_difference(node: Node, target: Target) -> tuple[Alternative, ...]:
     """Square what two tensors differ by.
 
@@ -107,7 +95,7 @@ def _squared_params(operands: Operands) -> dict[str, int]:
     }
 
 
-@lowers("DIV", floats=roundings(1, growth=QUOTIENT))
+@lowers("DIV", floats=roundings(Growth.QUOTIENT, 1))
 def lower_div(node: Node, target: Target) -> tuple[Alternative, ...]:
     """Divide the left tensor by the right.
 
@@ -157,7 +145,7 @@ def lower_floor_div(node: Node, target: Target) -> tuple[Alternative, ...]:
     return _requiring(needs, binary(operands, "FLOOR_DIVIDE", {}, target))
 
 
-@lowers("FLOOR_MOD", floats=roundings(1, growth=STEADY, is_steep=True))
+@lowers("FLOOR_MOD", floats=roundings(Growth.STEADY, 1, is_steep=True))
 def lower_floor_mod(node: Node, target: Target) -> tuple[Alternative, ...]:
     """Return what a division that is rounded down leaves over; integers as they are.
 
@@ -196,7 +184,7 @@ def _requiring(
     return tuple(replace(each, requirements=needs) for each in alternatives)
 
 
-@lowers("POW", floats=roundings(32, growth=UNBOUNDED, is_steep=True))
+@lowers("POW", floats=roundings(Growth.UNBOUNDED, 32, is_steep=True))
 def lower_pow(node: Node, target: Target) -> tuple[Alternative, ...]:
     """Raise the left tensor to the power of the right.
 
@@ -217,7 +205,7 @@ def lower_pow(node: Node, target: Target) -> tuple[Alternative, ...]:
     return binary(operands, "POWER", {}, target)
 
 
-@lowers("ATAN2", floats=roundings(8, growth=STEADY, limit=math.pi, is_steep=True))
+@lowers("ATAN2", floats=roundings(Growth.STEADY, 8, limit=math.pi, is_steep=True))
 def lower_atan2(node: Node, target: Target) -> tuple[Alternative, ...]:
     """Return the angle, in radians, of the point whose y is left and whose x is right.
 
@@ -232,8 +220,8 @@ def lower_atan2(node: Node, target: Target) -> tuple[Alternative, ...]:
     return binary(operands, "ANGLE", {}, target)
 
 
-@lowers("STABLEHLO_ADD", floats=sums(growth=ADDITION))
-@lowers("STABLEHLO_MULTIPLY", floats=sums(growth=PRODUCT))
+@lowers("STABLEHLO_ADD", floats=sums(Growth.ADDITION))
+@lowers("STABLEHLO_MULTIPLY", floats=sums(Growth.PRODUCT))
 @lowers("STABLEHLO_MAXIMUM", "STABLEHLO_MINIMUM", floats=SELECTS)
 def lower_stablehlo(node: Node, target: Target) -> tuple[Alternative, ...]:
     """Compute two tensors of one shape as they are, without scales and activations.

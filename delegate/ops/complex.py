@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from delegate.errors import Unsupported
-from delegate.graph.float_results import SELECTS, STEADY, roundings
+from delegate.graph.float_results import SELECTS, Growth, roundings
 from delegate.graph.ir import Node
 from delegate.launch import Alternative, Constant, Defines, Launch, Params, temporary
 from delegate.ops._checks.node import (
@@ -29,7 +29,7 @@ _PARTS = {"COMPLEX_ABS": "SIZE_OF", "REAL": "REAL_PART", "IMAG": "IMAGINARY_PART
 _MOST_NUMBERS = 2048  # that are transformed at once: 16 KiB of a work-group's own memory
 
 
-@lowers("RFFT2D", floats=roundings(48, growth=STEADY))
+@lowers("RFFT2D", floats=roundings(Growth.STEADY, 48))
 def lower_rfft2d(node: Node, target: Target) -> tuple[Alternative, ...]:
     """Transform pictures of floats into their frequencies: rows first, then columns.
 
@@ -108,7 +108,7 @@ def _reversed(count: int) -> NDArray[np.int32]:
     return places.astype(np.int32)
 
 
-@lowers("COMPLEX_ABS", floats=roundings(2, growth=STEADY))
+@lowers("COMPLEX_ABS", floats=roundings(Growth.STEADY, 2))
 @lowers("REAL", "IMAG", floats=SELECTS)
 def lower_parts(node: Node, target: Target) -> tuple[Alternative, ...]:
     """Take how large a complex number is, or one of its parts.

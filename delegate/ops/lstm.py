@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from delegate.errors import Unsupported
-from delegate.graph.float_results import STEADY, roundings
+from delegate.graph.float_results import Growth, roundings
 from delegate.graph.ir import Node, Tensor
 from delegate.launch import Alternative, Launch
 from delegate.ops._launches.tiles import MOST_ROUNDS
@@ -22,13 +22,10 @@ from delegate.ops._registry import lowers
 from delegate.ops.fully_connected import hybrid_products
 from delegate.target import Target
 
+_FLOATS = roundings(Growth.STEADY, 16)
 
-@lowers(
-    "LSTM",
-    "UNIDIRECTIONAL_SEQUENCE_LSTM",
-    "BIDIRECTIONAL_SEQUENCE_LSTM",
-    floats=roundings(16, growth=STEADY),
-)
+
+@lowers("LSTM", "UNIDIRECTIONAL_SEQUENCE_LSTM", "BIDIRECTIONAL_SEQUENCE_LSTM", floats=_FLOATS)
 def lower_lstm(node: Node, target: Target) -> tuple[Alternative, ...]:
     """Compute an LSTM over all steps of a sequence, or over the one step of an LSTM node.
 

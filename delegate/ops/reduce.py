@@ -12,15 +12,7 @@ import math
 import numpy as np
 
 from delegate.errors import Unsupported
-from delegate.graph.float_results import (
-    EXACT,
-    REDUCTION,
-    SELECTS,
-    STEADY,
-    UNBOUNDED,
-    roundings,
-    sums,
-)
+from delegate.graph.float_results import EXACT, SELECTS, Growth, roundings, sums
 from delegate.graph.ir import Node, Tensor
 from delegate.launch import Alternative, Defines, Launch, Params
 from delegate.ops._checks import quantized
@@ -66,9 +58,9 @@ _STEPS = 8  # elements a round of the plain kernel
 _RUNNING = {"int32": "uint", "int64": "uint2", "float32": "float"}  # unsigned sums wrap
 
 
-@lowers("SUM", floats=sums(growth=REDUCTION))
+@lowers("SUM", floats=sums(Growth.REDUCTION))
 @lowers("REDUCE_MAX", "REDUCE_MIN", floats=SELECTS)
-@lowers("REDUCE_PROD", floats=roundings(64, growth=UNBOUNDED))
+@lowers("REDUCE_PROD", floats=roundings(Growth.UNBOUNDED, 64))
 @lowers("REDUCE_ANY", "REDUCE_ALL", floats=EXACT)
 def lower_reduce(node: Node, target: Target) -> tuple[Alternative, ...]:
     """Fold the elements along some axes into one.
@@ -109,7 +101,7 @@ def _start(fold: str, dtype: str) -> int:
     return int(bounds.min if fold == "MAX" else bounds.max)
 
 
-@lowers("MEAN", floats=sums(growth=STEADY))
+@lowers("MEAN", floats=sums(Growth.STEADY))
 def lower_mean(node: Node, target: Target) -> tuple[Alternative, ...]:
     """Average a tensor's elements along some axes.
 
@@ -133,7 +125,7 @@ def lower_mean(node: Node, target: Target) -> tuple[Alternative, ...]:
     return (Alternative("plain", (launch,)),)
 
 
-@lowers("CUMSUM", floats=sums(growth=REDUCTION))
+@lowers("CUMSUM", floats=sums(Growth.REDUCTION))
 def lower_cumsum(node: Node, target: Target) -> tuple[Alternative, ...]:
     """Add up the elements before each one, with itself or without, forwards or backwards.
 

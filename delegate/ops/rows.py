@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from delegate.errors import Unsupported
-from delegate.graph.float_results import STEADY, roundings
+from delegate.graph.float_results import Growth, roundings
 from delegate.graph.ir import Node, Tensor
 from delegate.launch import Alternative, Constant, Defines, Launch, Params
 from delegate.ops._checks import quantized
@@ -70,7 +70,7 @@ def _launch(
     return launch_over(op, f"{op}_{family}", tiling, params, defines)
 
 
-@lowers("L2_NORMALIZATION", floats=roundings(8, growth=STEADY, limit=1.0, is_activation=True))
+@lowers("L2_NORMALIZATION", floats=roundings(Growth.STEADY, 8, limit=1.0, is_activation=True))
 def lower_l2_normalization(node: Node, target: Target) -> tuple[Alternative, ...]:
     """Divide each row by the root of its sum of squares.
 
@@ -101,7 +101,7 @@ def lower_l2_normalization(node: Node, target: Target) -> tuple[Alternative, ...
     return (Alternative("plain", (launch,)),)
 
 
-@lowers("LOG_SOFTMAX", floats=roundings(16, growth=STEADY))
+@lowers("LOG_SOFTMAX", floats=roundings(Growth.STEADY, 16))
 def lower_log_softmax(node: Node, target: Target) -> tuple[Alternative, ...]:
     """Return the logarithms of each row's shares of one.
 
@@ -165,7 +165,7 @@ def _exponentials(
     return scaled, fixed_point.exp_on_negative_values(scaled)
 
 
-@lowers("SOFTMAX", floats=roundings(32, growth=STEADY, limit=1.0))
+@lowers("SOFTMAX", floats=roundings(Growth.STEADY, 32, limit=1.0))
 def lower_softmax(node: Node, target: Target) -> tuple[Alternative, ...]:
     """Turn each row's values into shares of one.
 

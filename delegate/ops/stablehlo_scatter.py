@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from delegate.errors import Unsupported
-from delegate.graph.float_results import UNBOUNDED, roundings
+from delegate.graph.float_results import Growth, roundings
 from delegate.graph.ir import Node, Tensor
 from delegate.launch import Alternative, Constant, Defines, Params
 from delegate.ops._checks.node import (
@@ -39,7 +39,7 @@ _HOW = {
 }
 
 
-@lowers("STABLEHLO_SCATTER", floats=roundings(0, growth=UNBOUNDED))
+@lowers("STABLEHLO_SCATTER", floats=roundings(Growth.UNBOUNDED))
 def lower_stablehlo_scatter(node: Node, target: Target) -> tuple[Alternative, ...]:
     """Combine elements with updates, in their order; those that go beyond the end are left out.
 

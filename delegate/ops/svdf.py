@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from delegate.errors import Unsupported
-from delegate.graph.float_results import STEADY, sums
+from delegate.graph.float_results import Growth, sums
 from delegate.graph.ir import Node, Tensor
 from delegate.launch import Alternative, Constant, Defines, Launch, Params
 from delegate.ops._checks import quantized
@@ -102,7 +102,7 @@ class _Svdf:
         return launch_over("svdf", f"svdf_{self.family}", tiling, fields | params, defines)
 
 
-@lowers("SVDF", floats=sums(growth=STEADY))
+@lowers("SVDF", floats=sums(Growth.STEADY))
 def lower_svdf(node: Node, target: Target) -> tuple[Alternative, ...]:
     """Multiply the input by each filter's weights, and the last such features by those of time.
 

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from delegate.errors import Unsupported
-from delegate.graph.float_results import EXACT, GATE, STEADY, UNBOUNDED, roundings
+from delegate.graph.float_results import EXACT, Growth, roundings
 from delegate.graph.ir import Node, Tensor
 from delegate.launch import Alternative, Defines, Params
 from delegate.ops._checks.node import (
@@ -44,7 +44,7 @@ _LEAST_EPSILON, _MOST_COLUMN = 2.0**-120, 2.0**60
 _LEAST_FUNCTIONS = 256  # elements a tile whose function costs as much as many elements
 
 
-@lowers("rms_norm", floats=roundings(0, growth=STEADY, is_activation=True))
+@lowers("rms_norm", floats=roundings(Growth.STEADY, is_activation=True))
 def lower_rms_norm(node: Node, target: Target) -> tuple[Alternative, ...]:
     """Divide rows by the root of the mean of their squares and epsilon, and scale the columns.
 
@@ -56,7 +56,7 @@ def lower_rms_norm(node: Node, target: Target) -> tuple[Alternative, ...]:
     return _norm(node, ("scale",), target)
 
 
-@lowers("layer_norm", floats=roundings(0, growth=STEADY, is_activation=True))
+@lowers("layer_norm", floats=roundings(Growth.STEADY, is_activation=True))
 def lower_layer_norm(node: Node, target: Target) -> tuple[Alternative, ...]:
     """Give rows a mean of 0 and a variance of 1, but for epsilon; scale and move the columns.
 
@@ -206,8 +206,8 @@ def lower_rope(node: Node, target: Target) -> tuple[Alternative, ...]:
     return alternative(f"vector {lanes}", lanes), fallback
 
 
-@lowers("silu_mul", floats=roundings(0, growth=UNBOUNDED))
-@lowers("logistic_mul", floats=roundings(0, growth=GATE))
+@lowers("silu_mul", floats=roundings(Growth.UNBOUNDED))
+@lowers("logistic_mul", floats=roundings(Growth.GATE))
 def lower_gate(node: Node, target: Target) -> tuple[Alternative, ...]:
     """Multiply the input by the gate's logistic function, and silu_mul by the gate, too.
 

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from delegate.errors import Unsupported
-from delegate.graph.float_results import PRODUCTS, STEADY, sums
+from delegate.graph.float_results import PRODUCTS, Growth, sums
 from delegate.graph.ir import Node
 from delegate.graph.mediapipe import TRANSPOSE_CONV_BIAS, as_transpose_conv
 from delegate.launch import Alternative, Constant, Params
@@ -74,7 +74,7 @@ def lower_transpose_conv(node: Node, target: Target) -> tuple[Alternative, ...]:
     return *first, _vector(conv, lanes, tile_w, target), last
 
 
-@lowers(TRANSPOSE_CONV_BIAS, floats=sums(growth=STEADY), is_custom=True)
+@lowers(TRANSPOSE_CONV_BIAS, floats=sums(Growth.STEADY), is_custom=True)
 def lower_transpose_conv_bias(node: Node, target: Target) -> tuple[Alternative, ...]:
     """Spread a picture to the size that strides and padding make of it; MediaPipe's own op.
 

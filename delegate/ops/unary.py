@@ -15,17 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from delegate.errors import Unsupported
-from delegate.graph.float_results import (
-    EXPONENTIAL,
-    SELECTION,
-    SELECTS,
-    SQUARE,
-    STEADY,
-    STEPS,
-    UNBOUNDED,
-    FloatResult,
-    roundings,
-)
+from delegate.graph.float_results import SELECTION, SELECTS, STEPS, FloatResult, Growth, roundings
 from delegate.graph.ir import Node, Tensor
 from delegate.launch import Alternative, Constant, Defines, Params, Requirement
 from delegate.ops._checks import quantized
@@ -83,14 +73,14 @@ _FAMILY = {"float32": "float", "int16": "quant16"}  # else quant8
 
 
 @lowers("ABS", "NEG", floats=SELECTS)
-@lowers("SIGN", floats=FloatResult(SELECTION, growth=STEADY, limit=1.0, is_steep=True))
+@lowers("SIGN", floats=FloatResult(SELECTION, Growth.STEADY, limit=1.0, is_steep=True))
 @lowers("FLOOR", "CEIL", "ROUND", floats=STEPS)
-@lowers("SIN", "COS", floats=roundings(8, growth=STEADY, limit=1.0, is_steep=True))
-@lowers("SQUARE", floats=roundings(1, growth=SQUARE))
-@lowers("SQRT", floats=roundings(1, growth=STEADY))
-@lowers("RSQRT", floats=roundings(4, growth=UNBOUNDED))
-@lowers("EXP", floats=roundings(8, growth=EXPONENTIAL))
-@lowers("LOG", floats=roundings(8, growth=STEADY, limit=104.0))
+@lowers("SIN", "COS", floats=roundings(Growth.STEADY, 8, limit=1.0, is_steep=True))
+@lowers("SQUARE", floats=roundings(Growth.SQUARE, 1))
+@lowers("SQRT", floats=roundings(Growth.STEADY, 1))
+@lowers("RSQRT", floats=roundings(Growth.UNBOUNDED, 4))
+@lowers("EXP", floats=roundings(Growth.EXPONENTIAL, 8))
+@lowers("LOG", floats=roundings(Growth.STEADY, 8, limit=104.0))
 def lower_unary(node: Node, target: Target) -> tuple[Alternative, ...]:
     """Compute a function of each element.
 
@@ -138,8 +128,7 @@ def answers_of(name: str, source: Tensor, result: Tensor, rules: Rules) -> Answe
 
 def _logarithm(function: Callable[[Floats], Floats]) -> Callable[[Floats], Floats]:
     """Return the logarithm, the least number of what has none."""
-    none = np.float32(-np.inf)
-    return lambda values: np.where(values > 0, function(values), none)
+    return lambda values: np.where(values > 0, function(values), np.float32(-np.inf))
 
 
 def _required(name: str, source: Tensor) -> tuple[Requirement, ...]:
@@ -240,7 +229,7 @@ def _sizes(source: Tensor, result: Tensor) -> Answers:
     return answers
 
 
-@lowers("PRELU", floats=roundings(1, growth=STEADY))
+@lowers("PRELU", floats=roundings(Growth.STEADY, 1))
 def lower_prelu(node: Node, target: Target) -> tuple[Alternative, ...]:
     """Multiply values below zero by alpha, which is broadcast to the input's shape.
 

@@ -15,18 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from delegate.graph.float_results import (
-    ADDITION,
-    EXPONENTIAL,
-    GATE,
-    PRODUCT,
-    QUOTIENT,
-    REDUCTION,
-    SQUARE,
-    STEADY,
-    UNBOUNDED,
-    float_result,
-)
+from delegate.graph.float_results import Growth, float_result
 from delegate.graph.ir import Node, Tensor
 
 LARGEST, LEAST = 65504.0, 2.0**-14
@@ -34,16 +23,16 @@ _USUAL_FACTOR = 32.0  # an activation scaled by this still counts as one
 # From the maxima of the inputs, the maximum of a result; infinite: unknown.
 _Sizes = Sequence[float]
 # By FloatResult.growth.
-BOUNDS: Mapping[str, Callable[[Node, _Sizes], float]] = {
-    STEADY: lambda _, sizes: max(sizes),
-    ADDITION: lambda _, sizes: sum(sizes),
-    REDUCTION: lambda node, sizes: sizes[0] * _terms(node),
-    PRODUCT: lambda _, sizes: 0.0 if 0 in sizes else math.prod(sizes),
-    QUOTIENT: lambda node, sizes: _quotient(sizes[0], _least(node.inputs[1])),
-    GATE: lambda _, sizes: sizes[-1],
-    SQUARE: lambda _, sizes: sum(sizes) ** 2,
-    EXPONENTIAL: lambda _, sizes: math.exp(min(sizes[0], 88.0)),
-    UNBOUNDED: lambda *_: math.inf,
+BOUNDS: Mapping[Growth, Callable[[Node, _Sizes], float]] = {
+    Growth.STEADY: lambda _, sizes: max(sizes),
+    Growth.ADDITION: lambda _, sizes: sum(sizes),
+    Growth.REDUCTION: lambda node, sizes: sizes[0] * _terms(node),
+    Growth.PRODUCT: lambda _, sizes: 0.0 if 0 in sizes else math.prod(sizes),
+    Growth.QUOTIENT: lambda node, sizes: _quotient(sizes[0], _least(node.inputs[1])),
+    Growth.GATE: lambda _, sizes: sizes[-1],
+    Growth.SQUARE: lambda _, sizes: sum(sizes) ** 2,
+    Growth.EXPONENTIAL: lambda _, sizes: math.exp(min(sizes[0], 88.0)),
+    Growth.UNBOUNDED: lambda *_: math.inf,
 }
 
 
@@ -99,14 +88,15 @@ def _fits(size: float) -> bool:
     return size == 0 or LEAST <= size <= LARGEST
 
 
-def _keeps_size(node: Node, growth: str, reads: Sequence[Tensor], sizes: _Sizes) -> bool:
+def _keeps_size(node: Node, growth: Growth, reads: Sequence[Tensor], sizes: _Sizes) -> bool:
     """Whether a function of activations is an activation, though its maximum is unknown."""
-    if growth in (PRODUCT, GATE):  # of one activation, and of factors that hardly change its size
+    # Of one activation, and of factors that hardly change its size.
+    if growth in (Growth.PRODUCT, Growth.GATE):
         rest = sorted(sizes)[:-1]
         return len(set(reads)) > 1 and all(LEAST < size <= _USUAL_FACTOR for size in rest)
-    if growth == QUOTIENT:
+    if growth == Growth.QUOTIENT:
         return _least(node.inputs[1]) * _USUAL_FACTOR >= 1
-    return growth in (STEADY, ADDITION)
+    return growth in (Growth.STEADY, Growth.ADDITION)
 
 
 def _quotient(size: float, divisor: float) -> float:

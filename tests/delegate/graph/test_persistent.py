@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from delegate.graph.ir import Resources
 from delegate.graph.persistent import WRITES, persistent_tensors, with_variables, written_variables
 from delegate.graph.shapes import output_shapes
 from tests.support.delay import SHAPE, delay, delays, variable
@@ -39,7 +40,7 @@ def test_each_graph_of_a_file_has_its_own() -> None:
 
 def test_names_that_are_taken_are_numbers() -> None:
     graph = delays([variable(), variable(), variable("held")])
-    graph = replace(graph, initial={"held": np.zeros(SHAPE, np.float32)})
+    graph = replace(graph, resources=Resources({"held": np.zeros(SHAPE, np.float32)}))
     found = [tensor for tensor in graph.tensors if tensor.is_variable]
     kept = {tensor.state_name for tensor in persistent_tensors(with_variables(graph))}
     assert kept == {str(tensor.index) for tensor in found if tensor.name != "held"}
