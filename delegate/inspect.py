@@ -42,12 +42,14 @@ from delegate.graph.mediapipe import transpose_conv_bias_options as transpose_co
 from delegate.graph.packed import BITS as BITS
 from delegate.graph.packed import packed as packed
 from delegate.graph.partition import plain_nodes as plain_nodes
+from delegate.graph.persistent import WRITES as WRITES
 from delegate.graph.pool_3d import AVERAGE_POOL_3D as AVERAGE_POOL_3D
 from delegate.graph.pool_3d import AVG_POOL_3D as AVG_POOL_3D
 from delegate.graph.pool_3d import MAX_POOL_3D as MAX_POOL_3D
 from delegate.graph.pool_3d import POOLS_3D as POOLS_3D
 from delegate.graph.pool_3d import pool_3d_of as pool_3d_of
 from delegate.graph.pool_3d import pool_3d_options as pool_3d_options
+from delegate.graph.ranges import SAME_ELEMENTS as SAME_ELEMENTS
 from delegate.graph.shapes import output_shapes as output_shapes
 from delegate.graph.verdict import graph_table as graph_table
 from delegate.guard.cache import DOWNLOADS as DOWNLOADS

@@ -6,8 +6,8 @@ from __future__ import annotations
 from delegate.errors import ModelError
 from delegate.format.reader import Subgraphs, read_model
 from delegate.format.source import Source, named, open_model
-from delegate.graph.ir import Graph
-from delegate.graph.resources import Resources, resources_of, touches, with_resources
+from delegate.graph.ir import Graph, Resources
+from delegate.graph.resources import resources_of, touches, with_resources
 
 
 def read_stateful(source: Source, signature: str | None = None) -> Graph:

@@ -8,9 +8,24 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from enum import Enum, auto
 from functools import partial
 
 COPY, SELECTION, SUM, FUNCTION = "copy", "selection", "sum", "function"
+
+
+class Growth(Enum):
+    """How large a float result may be, by the largest values of the float inputs."""
+
+    STEADY = auto()  # no larger than all of them
+    ADDITION = auto()  # their sum
+    REDUCTION = auto()  # the first one times the number of terms
+    PRODUCT = auto()  # their product
+    QUOTIENT = auto()  # that of the two inputs
+    GATE = auto()  # no larger than the last one
+    SQUARE = auto()  # the square of their sum
+    EXPONENTIAL = auto()  # that of the first one
+    UNBOUNDED = auto()  # unknown
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +36,7 @@ class FloatResult:
         kind: COPY: bytes of inputs, of any type. SELECTION: values of inputs or constants, up to
             their sign. SUM: sums of products, bounded by the same op on absolute values.
             FUNCTION: of terms that are not larger than the result.
+        growth: how large a result may be.
         roundings: that one value of a FUNCTION's result accumulates; 0: none, or unknown.
         limit: maximum absolute value of a result; infinite: it depends on the inputs.
         is_steep: a rounding of an input may change a result by any amount.
@@ -28,17 +44,18 @@ class FloatResult:
     """
 
     kind: str
+    growth: Growth
     roundings: int = 0
     limit: float = math.inf
     is_steep: bool = False
     is_activation: bool = False
 
 
-COPIES, SELECTS, SUMS = FloatResult(COPY), FloatResult(SELECTION), FloatResult(SUM)
-PRODUCTS = FloatResult(SUM, is_activation=True)  # of an input and weights
-EXACT = FloatResult(FUNCTION)  # values of another type, or floats without rounding
-STEPS = FloatResult(FUNCTION, is_steep=True)
-roundings = partial(FloatResult, FUNCTION)
+COPIES, SELECTS = FloatResult(COPY, Growth.STEADY), FloatResult(SELECTION, Growth.STEADY)
+sums, roundings = partial(FloatResult, SUM), partial(FloatResult, FUNCTION)
+PRODUCTS = sums(Growth.STEADY, is_activation=True)  # of an input and weights
+EXACT = roundings(Growth.STEADY)  # values of another type, or floats without rounding
+STEPS = roundings(Growth.STEADY, is_steep=True)
 _registered: dict[str, FloatResult] = {}
 
 

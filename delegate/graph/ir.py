@@ -93,8 +93,17 @@ class Node:
     calls: Calls | None = None  # of a WHILE or an IF
     # Tensors without readers, whose quantisation determines internal rounding: of LSTMs.
     intermediates: tuple[Tensor | None, ...] = ()
-    # The float32 node, of one that stores fp16: delegate/plan/fp16/fp16.py.
-    full: Node | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Resources:
+    """The resource variables of a file: see graph/resources.py.
+
+    `initial`: initial values, by name. `why_not`: why they stay on the CPU; "": they do not.
+    """
+
+    initial: Mapping[str, NDArray[Any]] = field(default_factory=dict)
+    why_not: str = ""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -110,13 +119,11 @@ class Graph:
     subgraph: int = 0  # its index in the file
     subgraphs: int = 1  # in the file: of other signatures, or bodies of control flow
     is_called: bool = False  # by an operator of another graph, possibly repeatedly
-    # Initial values of persistent tensors, by name; others start as zero.
-    initial: Mapping[str, NDArray[Any]] = field(default_factory=dict)
+    # Of the persistent tensors that `initial` does not name, the first value is zero.
+    resources: Resources = Resources()
     # Names in the requested signature: name -> tensor index in the file.
     input_names: Mapping[str, int] = field(default_factory=dict)
     output_names: Mapping[str, int] = field(default_factory=dict)
-    # why its resource variables stay on the CPU
-    why_not_persistent: str = ""
 
     @property
     def changeable(self) -> frozenset[Tensor]:

@@ -21,7 +21,8 @@ from delegate.graph.pool_3d import POOLS_3D
 
 TRANSPOSE_CONV_BIAS = "Convolution2DTransposeBias"
 MAX_POOLING, MAX_UNPOOLING = "MaxPoolingWithArgmax2D", "MaxUnpooling2D"
-_LACKING = frozenset({TRANSPOSE_CONV_BIAS, MAX_POOLING, MAX_UNPOOLING, *POOLS_3D})
+# Ops that TFLite's Python packages have no kernel for.
+LACKING = frozenset({TRANSPOSE_CONV_BIAS, MAX_POOLING, MAX_UNPOOLING, *POOLS_3D})
 _PADDINGS = {1: "SAME", 2: "VALID"}
 _WINDOW = struct.Struct("<3i")  # padding, the strides along x and y; the rest is not read
 _POOL = struct.Struct("<6i")  # the same, the window's width and height, and the activation
@@ -30,7 +31,7 @@ _ACTIVATIONS = ("NONE", "RELU", "RELU_N1_TO_1", "RELU6")
 
 def is_lacking(node: Node) -> bool:
     """Whether TFLite's Python packages lack a kernel for a node that the delegate supports."""
-    return node.is_custom and node.op in _LACKING
+    return node.is_custom and node.op in LACKING
 
 
 def transposed_shape(node: Node) -> tuple[int, int, int, int]:
@@ -66,7 +67,7 @@ def as_transpose_conv(node: Node) -> Node:
         raise ValueError(f"{len(node.inputs)} inputs: 3 are expected")
     source, weights, bias = node.inputs
     sizes = np.array(transposed_shape(node), np.int32)
-    shape = Tensor(-1, "shape", (4,), "int32", data=sizes, origin=-1)
+    shape = Tensor(-1, "shape", (4,), "int32", data=sizes)
     options = {
         "padding": padding,
         "stride_w": stride_w,

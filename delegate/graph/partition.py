@@ -15,10 +15,8 @@ from delegate.graph.verdict import Verdict
 
 # Ops whose output shapes depend on input values, beyond a computed shape input.
 SIZED_BY_VALUES = frozenset({"UNIQUE", "WHERE"})
-_SUBGRAPH_CALLS = frozenset({"IF", "WHILE", "CALL", "CALL_ONCE"})
-# Besides those with resources, TFLite runs these in file order, without considering what their
-# subgraphs do.
-_IN_ORDER = frozenset({"IF", "WHILE", "CALL_ONCE"})
+# Ops that run subgraphs. TFLite runs them in file order, without considering what these do.
+CALLERS = frozenset({"CALL", "CALL_ONCE", "IF", "WHILE"})
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -102,7 +100,7 @@ def partitions(
 
 def _has_side_effects(node: Node) -> bool:
     ends = (*node.inputs, *node.outputs)
-    return node.op in _IN_ORDER or any(t is not None and t.dtype == "resource" for t in ends)
+    return node.op in CALLERS or any(t is not None and t.dtype == "resource" for t in ends)
 
 
 def partition_of(graph: Graph, members: Collection[int]) -> Partition:
@@ -227,7 +225,7 @@ def may_be_dynamic(node: Node) -> bool:
         return not any(t is not None and t.state_name for t in node.inputs)
     if node.calls is not None:
         return not node.calls.is_sized
-    if node.op in SIZED_BY_VALUES or node.op in _SUBGRAPH_CALLS or node.is_custom:
+    if node.op in SIZED_BY_VALUES | CALLERS or node.is_custom:
         return True
     if node.op == "SEGMENT_SUM":  # TFLite's is dynamic, unless all of its inputs are constants
         return True

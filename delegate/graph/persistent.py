@@ -89,7 +89,7 @@ def with_variables(graph: Graph) -> Graph:
     read = {tensor for node in graph.nodes for tensor in node.inputs}
     found = [tensor for tensor in found if tensor in read]
     twice = {t for node in graph.nodes for t, n in Counter(_written_inputs(node)).items() if n > 1}
-    taken = {*graph.initial, *(tensor.state_name for tensor in graph.tensors)}
+    taken = {*graph.resources.initial, *(tensor.state_name for tensor in graph.tensors)}
     where = f" of graph {graph.subgraph}" if graph.subgraph else ""
     first: dict[Tensor, Tensor] = {}
     for tensor in found:

@@ -17,10 +17,12 @@ from numpy.typing import NDArray
 from delegate.graph.edit import with_tensors
 from delegate.graph.integers import INDEX_TYPES, INTEGER_FOLDERS, Folder
 from delegate.graph.ir import Graph, Node, Tensor
+from delegate.graph.shapes import output_shapes
 
 Values = NDArray[np.int64]
 Ranges = tuple[Values, Values]  # minimum and maximum of each element, in the tensor's shape
-Rule = Callable[[list[Ranges], Node], Ranges]
+Rule = Callable[[Node], Ranges | None]
+Combine = Callable[[list[Ranges], Node], Ranges]  # of all inputs
 MOST_ELEMENTS = 1 << 16  # of indices: never pictures
 
 
@@ -53,7 +55,8 @@ def ranges_of(tensor: Tensor | None) -> Ranges | None:
 
 
 def _ranges(node: Node, made: Mapping[Tensor, Node]) -> Ranges | None:
-    if len(node.outputs) != 1 + (node.op == "TOPK_V2") or node.is_custom or not node.inputs:
+    rule = RULES.get(node.op)
+    if rule is None or len(node.outputs) != 1 + (node.op == "TOPK_V2") or node.is_custom:
         return None
     result = node.outputs[-1]
     if result.dtype not in INDEX_TYPES or result.data is not None:
@@ -63,26 +66,11 @@ def _ranges(node: Node, made: Mapping[Tensor, Node]) -> Ranges | None:
     if node.options.get("fused_activation_function", "NONE") != "NONE":
         return None
     try:
-        if node.op in ("ARG_MAX", "ARG_MIN"):
-            return _place(node)
-        if node.op == "TOPK_V2" and node.inputs[0] is not None:
-            return _below(node.inputs[0].shape[-1], result.shape)
         if node.op == "SUB" and (ranges := _remainder(node, made)) is not None:
             return ranges
-        if node.op not in _RULES:
+        ranges = rule(node)
+        if ranges is None:
             return None
-        # Only the first input of these is an index; the others describe the new shape.
-        inputs = node.inputs[:1] if node.op in _RESHAPED else node.inputs
-        # A malformed input shape can be of any size, and so can the combination of two small ones.
-        shapes = [tensor.shape for tensor in inputs if tensor is not None]
-        if node.op in _BROADCAST and np.broadcast_shapes(*shapes) != result.shape:
-            return None
-        known = [ranges_of(tensor) for tensor in inputs]
-        if node.op in _CLAMPS and result.dtype == "int32":
-            known = [each or _any(t) for each, t in zip(known, inputs, strict=True)]
-        if None in known:
-            return None
-        ranges = _RULES[node.op]([each for each in known if each is not None], node)
         low, high = (np.asarray(each, np.int64) for each in ranges)
     except (ArithmeticError, IndexError, KeyError, TypeError, ValueError):
         return None  # a malformed node: TFLite reports it
@@ -93,19 +81,27 @@ def _ranges(node: Node, made: Mapping[Tensor, Node]) -> Ranges | None:
     return (low, high) if held.min <= low.min() and high.max() <= held.max else None
 
 
-def _any(tensor: Tensor | None) -> Ranges | None:
-    """Return the range of an unknown index."""
-    if tensor is None or tensor.dtype != "int32":
-        return None
+def _ranges_or_any(tensor: Tensor | None) -> Ranges | None:
+    """Return the ranges of an index tensor, or those of an unknown index."""
+    known = ranges_of(tensor)
+    if known is not None or tensor is None or tensor.dtype != "int32":
+        return known
     held = np.iinfo(np.int32)
     return np.full(tensor.shape, held.min, np.int64), np.full(tensor.shape, held.max, np.int64)
 
 
 def _place(node: Node) -> Ranges | None:
+    """Return the ranges of the index of an extreme along an axis."""
     source, axis = node.inputs
     if source is None or axis is None or axis.data is None:
         return None
     return _below(source.shape[int(np.ravel(axis.data)[0])], node.outputs[0].shape)
+
+
+def _place_in_last(node: Node) -> Ranges | None:
+    """Return the ranges of indices along the last dimension."""
+    source = node.inputs[0]
+    return None if source is None else _below(source.shape[-1], node.outputs[-1].shape)
 
 
 def _below(count: int, shape: tuple[int, ...]) -> Ranges:
@@ -132,11 +128,31 @@ def _remainder(node: Node, made: Mapping[Tensor, Node]) -> Ranges | None:
     return _below(min(numbers), shape)
 
 
-def _both(rule: Folder) -> Rule:
-    """Return the rule of an op that is monotonic in each input, or only moves values."""
+def _reshaped(node: Node) -> Ranges | None:
+    """Return the ranges of the first input, in the output's shape."""
+    known = ranges_of(node.inputs[0])
+    shape = node.outputs[0].shape
+    return known and (known[0].reshape(shape), known[1].reshape(shape))
+
+
+def _of_all(combine: Combine, ranges: Callable[[Tensor | None], Ranges | None] = ranges_of) -> Rule:
+    """Return the rule of an op on several indices; `ranges`: of an input."""
+
+    def rule(node: Node) -> Ranges | None:
+        # A malformed input shape can be of any size, and so can the combination of two small ones.
+        if output_shapes(node) != (node.outputs[0].shape,):
+            return None
+        known = [each for tensor in node.inputs if (each := ranges(tensor)) is not None]
+        return combine(known, node) if len(known) == len(node.inputs) else None
+
+    return rule
+
+
+def _both(folder: Folder) -> Combine:
+    """Combine the ranges of an op that is monotonic in each input, or only moves values."""
 
     def ranges(inputs: list[Ranges], node: Node) -> Ranges:
-        return rule([low for low, _ in inputs], node), rule([high for _, high in inputs], node)
+        return folder([low for low, _ in inputs], node), folder([high for _, high in inputs], node)
 
     return ranges
 
@@ -169,15 +185,18 @@ def _floor_mod(inputs: list[Ranges], node: Node) -> Ranges:
     return np.zeros(shape, np.int64), np.broadcast_to(greatest - 1, shape)
 
 
-_GROWING = ("PACK", "CONCATENATION", "ADD", "MAXIMUM", "MINIMUM")
-_CLAMPS = ("MAXIMUM", "MINIMUM")  # of unknown values: the other input bounds the result
-_BROADCAST = ("ADD", "MAXIMUM", "MINIMUM", "SUB", "MUL", "FLOOR_DIV", "FLOOR_MOD")
-_RESHAPED = ("RESHAPE", "SQUEEZE", "EXPAND_DIMS", "CAST")
-_RULES: Mapping[str, Rule] = {
-    **dict.fromkeys(_RESHAPED, _both(lambda inputs, n: inputs[0].reshape(n.outputs[0].shape))),
-    **{op: _both(INTEGER_FOLDERS[op]) for op in _GROWING},
-    "SUB": _sub,
-    "MUL": _mul,
-    "FLOOR_DIV": _floor_div,
-    "FLOOR_MOD": _floor_mod,
+# Ops that give the elements of their first input, in order.
+SAME_ELEMENTS = ("CAST", "EXPAND_DIMS", "RESHAPE", "SQUEEZE")
+RULES: Mapping[str, Rule] = {
+    **dict.fromkeys(SAME_ELEMENTS, _reshaped),
+    **{op: _of_all(_both(INTEGER_FOLDERS[op])) for op in ("ADD", "CONCATENATION", "PACK")},
+    # The other input bounds the result where one is unknown.
+    **{op: _of_all(_both(INTEGER_FOLDERS[op]), _ranges_or_any) for op in ("MAXIMUM", "MINIMUM")},
+    "SUB": _of_all(_sub),
+    "MUL": _of_all(_mul),
+    "FLOOR_DIV": _of_all(_floor_div),
+    "FLOOR_MOD": _of_all(_floor_mod),
+    "ARG_MAX": _place,
+    "ARG_MIN": _place,
+    "TOPK_V2": _place_in_last,
 }

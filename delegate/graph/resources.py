@@ -8,30 +8,19 @@ graphs that use a variable run on the device, or none does.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from delegate.graph.ir import Graph, Node, Tensor
+from delegate.graph.ir import Graph, Node, Resources, Tensor
 from delegate.graph.persistent import FIRST, next_version
 
 READ, ASSIGN, HANDLE, ONCE = "READ_VARIABLE", "ASSIGN_VARIABLE", "VAR_HANDLE", "CALL_ONCE"
 OPS = frozenset({READ, ASSIGN, HANDLE, ONCE})
 _NOTHING = np.zeros(1, bool)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Resources:
-    """The resource variables of a file.
-
-    `initial`: initial values, by name. `why_not`: why they stay on the CPU; "": they do not.
-    """
-
-    initial: Mapping[str, NDArray[Any]] = field(default_factory=dict)
-    why_not: str = ""
 
 
 class _NotPersistent(Exception):
@@ -75,7 +64,7 @@ def with_resources(graph: Graph, resources: Resources) -> Graph:
     if not touches(graph):
         return graph
     if resources.why_not:
-        return replace(graph, why_not_persistent=resources.why_not)
+        return replace(graph, resources=resources)
     tensors, nodes = [*graph.tensors], [*graph.nodes]
     names = _names(graph)
     now: dict[str, Tensor] = {}
@@ -102,9 +91,7 @@ def with_resources(graph: Graph, resources: Resources) -> Graph:
             tensors.append(nothing)
             nodes[place] = replace(node, outputs=(nothing,))
     tensors = [known.get(tensor, tensor) for tensor in tensors]
-    return replace(
-        graph, tensors=tuple(tensors), nodes=tuple(nodes), initial=dict(resources.initial)
-    )
+    return replace(graph, tensors=tuple(tensors), nodes=tuple(nodes), resources=resources)
 
 
 def _initial_values(graphs: Sequence[Graph]) -> dict[str, NDArray[Any]]:

@@ -197,7 +197,7 @@ class OpenCLDelegate:
             Unsupported: a node is not, or the graph has persistent variables. DeviceError.
         """
         graph = self._graphs.given
-        if graph is None or graph.why_not_persistent or persistent_tensors(graph):
+        if graph is None or graph.resources.why_not or persistent_tensors(graph):
             raise Unsupported("variables are TFLite's to keep")
         target, nodes = self._engine.target(installed_rules()), range(len(graph.nodes))
         shapes = {tensor.index: tensor.shape for tensor in graph.tensors}

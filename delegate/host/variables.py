@@ -15,9 +15,9 @@ from typing import Any, TypeVar
 
 from delegate.engine import Engine
 from delegate.errors import DelegateError
-from delegate.graph.ir import Graph
+from delegate.graph.ir import Graph, Resources
 from delegate.graph.partition import Partition
-from delegate.graph.resources import OPS, Resources, touches, with_resources
+from delegate.graph.resources import OPS, touches, with_resources
 from delegate.graph.verdict import Verdict
 from delegate.guard.isolation.backend import AnyState
 from delegate.host.tflite.marks import Marks
@@ -74,7 +74,7 @@ class Variables:
             return None
         if self._state is None:
             self._state = engine.state(1, "make a new interpreter", has_arena=True)
-        self._state.add(kept, graph.initial)
+        self._state.add(kept, graph.resources.initial)
         return self._state
 
     def require(self, graph: Graph, groups: Sequence[Partition], taken: Sequence[Verdict]) -> None:
@@ -131,8 +131,8 @@ class Interpreters:
         try:
             variables = self._of(context)
             kept = with_resources(graph, resources())
-            if kept.why_not_persistent:
-                raise VariablesOnCpu(kept.why_not_persistent)
+            if kept.resources.why_not:
+                raise VariablesOnCpu(kept.resources.why_not)
             if variables.are_on_device is False:
                 raise VariablesOnCpu("another graph's resource variables are on the CPU")
             claim = judge(kept, variables)

@@ -60,7 +60,7 @@ class OneDevice:
         kept = persistent_tensors(graph)
         self.state = self._engine.state(batch) if kept else None
         if self.state is not None:
-            self.state.add(kept, graph.initial)
+            self.state.add(kept, graph.resources.initial)
         with progress.share(progress.AT_GROUPS, 1):
             executor = self._engine.executor(partition, target, batch, state=self.state)
         self._graph = graph

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import numpy as np
 
@@ -66,7 +65,7 @@ def lower(node: Node, target: Target) -> tuple[Alternative, ...]:
         full = widened(node)
         if full is None:
             raise
-        return fp16.of_float16(replace(node, full=full), target, lower)
+        return fp16.of_float16(node, full, target, lower)
 
 
 def ops() -> tuple[str, ...]:

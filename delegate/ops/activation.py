@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from delegate.errors import Unsupported
-from delegate.graph.float_results import SELECTION, SELECTS, FloatResult, roundings
+from delegate.graph.float_results import SELECTION, SELECTS, FloatResult, Growth, roundings
 from delegate.graph.ir import Node, Tensor
 from delegate.launch import Alternative, Params
 from delegate.ops._checks import quantized
@@ -49,7 +49,7 @@ def _floats(
     return (Alternative("plain", (launch,)),)
 
 
-@lowers("ELU", floats=roundings(4))
+@lowers("ELU", floats=roundings(Growth.STEADY, 4))
 def lower_elu(node: Node, target: Target) -> tuple[Alternative, ...]:
     """Compute exp(x) - 1 where x < 0, else x.
 
@@ -70,7 +70,7 @@ def lower_elu(node: Node, target: Target) -> tuple[Alternative, ...]:
     )
 
 
-@lowers("GELU", floats=roundings(8))
+@lowers("GELU", floats=roundings(Growth.STEADY, 8))
 def lower_gelu(node: Node, target: Target) -> tuple[Alternative, ...]:
     """Compute x times the normal distribution function of x, exactly or approximated by tanh.
 
@@ -104,7 +104,7 @@ def lower_gelu(node: Node, target: Target) -> tuple[Alternative, ...]:
     return lookup(source, result, results, target)
 
 
-@lowers("LEAKY_RELU", floats=roundings(1))
+@lowers("LEAKY_RELU", floats=roundings(Growth.STEADY, 1))
 def lower_leaky_relu(node: Node, target: Target) -> tuple[Alternative, ...]:
     """Multiply negative values by the option alpha.
 
@@ -143,7 +143,7 @@ def lower_leaky_relu(node: Node, target: Target) -> tuple[Alternative, ...]:
     return lookup(source, result, table, target)
 
 
-@lowers("LOGISTIC", "TANH", floats=roundings(8, limit=1.0))
+@lowers("LOGISTIC", "TANH", floats=roundings(Growth.STEADY, 8, limit=1.0))
 def lower_sigmoid(node: Node, target: Target) -> tuple[Alternative, ...]:
     """Compute 1 / (1 + exp(-x)), or the hyperbolic tangent.
 
@@ -192,8 +192,8 @@ def _sigmoid_of_int16(source: Tensor, result: Tensor, is_tanh: bool) -> TableFun
 
 
 @lowers("RELU", floats=SELECTS)
-@lowers("RELU6", floats=FloatResult(SELECTION, limit=6.0))
-@lowers("RELU_N1_TO_1", "RELU_0_TO_1", floats=roundings(0, limit=1.0))
+@lowers("RELU6", floats=FloatResult(SELECTION, Growth.STEADY, limit=6.0))
+@lowers("RELU_N1_TO_1", "RELU_0_TO_1", floats=roundings(Growth.STEADY, limit=1.0))
 def lower_relu(node: Node, target: Target) -> tuple[Alternative, ...]:
     """Clamp each value to the op's bounds, rescaled to the output's scale.
 
@@ -228,7 +228,7 @@ def lower_relu(node: Node, target: Target) -> tuple[Alternative, ...]:
     return lookup(source, result, table, target)
 
 
-@lowers("HARD_SWISH", floats=roundings(4))
+@lowers("HARD_SWISH", floats=roundings(Growth.STEADY, 4))
 def lower_hard_swish(node: Node, target: Target) -> tuple[Alternative, ...]:
     """Compute x * min(max(x + 3, 0), 6) / 6.
 

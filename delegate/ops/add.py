@@ -12,7 +12,7 @@ from dataclasses import asdict
 import numpy as np
 
 from delegate.errors import Unsupported
-from delegate.graph.float_results import SUMS
+from delegate.graph.float_results import Growth, sums
 from delegate.graph.ir import Node, Tensor
 from delegate.launch import Alternative, Params, temporary
 from delegate.ops._checks import quantized
@@ -37,7 +37,7 @@ from delegate.target import Target
 _PLAIN_ELEMENTS = 1024  # per tile of the fallback kernel if a work-group is one work-item
 
 
-@lowers("ADD", "SUB", floats=SUMS)
+@lowers("ADD", "SUB", floats=sums(Growth.ADDITION))
 def lower_add(node: Node, target: Target) -> tuple[Alternative, ...]:
     """Add two tensors, or subtract the right one from the left.
 
@@ -169,7 +169,7 @@ def _pot_shifts(operands: Operands) -> dict[str, int] | None:
     return {"left_shift": left, "right_shift": right}
 
 
-@lowers("ADD_N", floats=SUMS)
+@lowers("ADD_N", floats=sums(Growth.ADDITION))
 def lower_add_n(node: Node, target: Target) -> tuple[Alternative, ...]:
     """Add tensors of equal shapes, in order.
 

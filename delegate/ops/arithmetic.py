@@ -15,7 +15,7 @@ from dataclasses import replace
 import numpy as np
 
 from delegate.errors import Unsupported
-from delegate.graph.float_results import EXACT, SELECTS, STEPS, SUMS, roundings
+from delegate.graph.float_results import EXACT, SELECTS, STEPS, Growth, roundings, sums
 from delegate.graph.ir import Node, Tensor
 from delegate.launch import Alternative, Requirement
 from delegate.ops._checks import quantized
@@ -38,7 +38,7 @@ from delegate.target import Target
 _MOST_SHIFT = 15  # log2 of a quotient's scale: TFLite's 64-bit shifts hold these
 
 
-@lowers("MUL", floats=SUMS)
+@lowers("MUL", floats=sums(Growth.PRODUCT))
 def lower_mul(node: Node, target: Target) -> tuple[Alternative, ...]:
     """Multiply two tensors.
 
@@ -62,7 +62,7 @@ def lower_extreme(node: Node, target: Target) -> tuple[Alternative, ...]:
     return binary(operands_of(node, (*EVERY, "int64")), node.op, {}, target)
 
 
-@lowers("SQUARED_DIFFERENCE", floats=roundings(2))
+@lowers("SQUARED_DIFFERENCE", floats=roundings(Growth.SQUARE, 2))
 def lower_squared_difference(node: Node, target: Target) -> tuple[Alternative, ...]:
     """Return the squared difference of two tensors.
 
@@ -95,7 +95,7 @@ def _squared_params(operands: Operands) -> dict[str, int]:
     }
 
 
-@lowers("DIV", floats=roundings(1))
+@lowers("DIV", floats=roundings(Growth.QUOTIENT, 1))
 def lower_div(node: Node, target: Target) -> tuple[Alternative, ...]:
     """Divide the left tensor by the right one.
 
@@ -145,7 +145,7 @@ def lower_floor_div(node: Node, target: Target) -> tuple[Alternative, ...]:
     return _with_requirements(requirements, binary(operands, "FLOOR_DIVIDE", {}, target))
 
 
-@lowers("FLOOR_MOD", floats=roundings(1, is_steep=True))
+@lowers("FLOOR_MOD", floats=roundings(Growth.STEADY, 1, is_steep=True))
 def lower_floor_mod(node: Node, target: Target) -> tuple[Alternative, ...]:
     """Return the remainder of a division that rounds down; scales are ignored.
 
@@ -184,7 +184,7 @@ def _with_requirements(
     return tuple(replace(each, requirements=requirements) for each in alternatives)
 
 
-@lowers("POW", floats=roundings(32, is_steep=True))
+@lowers("POW", floats=roundings(Growth.UNBOUNDED, 32, is_steep=True))
 def lower_pow(node: Node, target: Target) -> tuple[Alternative, ...]:
     """Raise the left tensor to the power of the right one.
 
@@ -205,7 +205,7 @@ def lower_pow(node: Node, target: Target) -> tuple[Alternative, ...]:
     return binary(operands, "POWER", {}, target)
 
 
-@lowers("ATAN2", floats=roundings(8, limit=math.pi, is_steep=True))
+@lowers("ATAN2", floats=roundings(Growth.STEADY, 8, limit=math.pi, is_steep=True))
 def lower_atan2(node: Node, target: Target) -> tuple[Alternative, ...]:
     """Return the angle in radians of the point with y on the left and x on the right.
 
@@ -220,7 +220,8 @@ def lower_atan2(node: Node, target: Target) -> tuple[Alternative, ...]:
     return binary(operands, "ANGLE", {}, target)
 
 
-@lowers("STABLEHLO_ADD", "STABLEHLO_MULTIPLY", floats=SUMS)
+@lowers("STABLEHLO_ADD", floats=sums(Growth.ADDITION))
+@lowers("STABLEHLO_MULTIPLY", floats=sums(Growth.PRODUCT))
 @lowers("STABLEHLO_MAXIMUM", "STABLEHLO_MINIMUM", floats=SELECTS)
 def lower_stablehlo(node: Node, target: Target) -> tuple[Alternative, ...]:
     """Combine two tensors of equal shapes; scales are ignored, and there is no activation.

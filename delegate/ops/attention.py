@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 
 from delegate.errors import Unsupported
-from delegate.graph.float_results import roundings
+from delegate.graph.float_results import Growth, roundings
 from delegate.graph.ir import Node, Tensor
 from delegate.launch import Alternative, Defines, Params, temporary
 from delegate.ops._checks.node import (
@@ -38,7 +38,7 @@ _LEAST_POSITIONS = 32  # positions per part
 _MOST_ROWS = 16  # with more, matrix products and the tiled kernel win: rows share loads
 
 
-@lowers("attention", floats=roundings(0, is_activation=True))
+@lowers("attention", floats=roundings(Growth.STEADY, is_activation=True))
 def lower_attention(node: Node, target: Target) -> tuple[Alternative, ...]:
     """Return the softmax of the scaled products of queries and keys, times the values.
 

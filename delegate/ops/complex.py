@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from delegate.errors import Unsupported
-from delegate.graph.float_results import SELECTS, roundings
+from delegate.graph.float_results import SELECTS, Growth, roundings
 from delegate.graph.ir import Node
 from delegate.launch import Alternative, Constant, Defines, Launch, Params, temporary
 from delegate.ops._checks.node import (
@@ -29,7 +29,7 @@ _PARTS = {"COMPLEX_ABS": "SIZE_OF", "REAL": "REAL_PART", "IMAG": "IMAGINARY_PART
 _MOST_POINTS = 2048  # complex numbers of a transform: 16 KiB of a work-group's local memory
 
 
-@lowers("RFFT2D", floats=roundings(48))
+@lowers("RFFT2D", floats=roundings(Growth.STEADY, 48))
 def lower_rfft2d(node: Node, target: Target) -> tuple[Alternative, ...]:
     """Compute the Fourier transform of float images: rows first, then columns.
 
@@ -108,7 +108,7 @@ def _bit_reversal(count: int) -> NDArray[np.int32]:
     return indices.astype(np.int32)
 
 
-@lowers("COMPLEX_ABS", floats=roundings(2))
+@lowers("COMPLEX_ABS", floats=roundings(Growth.STEADY, 2))
 @lowers("REAL", "IMAG", floats=SELECTS)
 def lower_parts(node: Node, target: Target) -> tuple[Alternative, ...]:
     """Return the magnitude, or the real or imaginary part, of complex numbers.

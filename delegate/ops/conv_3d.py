@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from delegate.errors import Unsupported
-from delegate.graph.float_results import PRODUCTS, SUMS
+from delegate.graph.float_results import PRODUCTS, Growth, sums
 from delegate.graph.ir import Node, Tensor
 from delegate.launch import Alternative, Constant, Params
 from delegate.ops._checks.activations import activation_of, float_bounds
@@ -58,7 +58,7 @@ def lower_conv_3d(node: Node, target: Target) -> tuple[Alternative, ...]:
     )
 
 
-@lowers("CONV_3D_TRANSPOSE", floats=SUMS)
+@lowers("CONV_3D_TRANSPOSE", floats=sums(Growth.STEADY))
 def lower_conv_3d_transpose(node: Node, target: Target) -> tuple[Alternative, ...]:
     """Compute the transposed convolution of an NDHWC tensor with constant DHWOI weights.
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from delegate.errors import Unsupported
 from delegate.graph.flexbuffer import numbers_in
-from delegate.graph.float_results import EXACT, roundings
+from delegate.graph.float_results import EXACT, Growth, roundings
 from delegate.graph.ir import Node, Tensor
 from delegate.launch import Alternative, Constant, Defines, Launch, Params, temporary
 from delegate.ops._checks.node import (
@@ -39,7 +39,7 @@ _NAN = bits(math.nan)
 
 
 @lowers("NON_MAX_SUPPRESSION_V4", floats=EXACT)
-@lowers("NON_MAX_SUPPRESSION_V5", floats=roundings(16))
+@lowers("NON_MAX_SUPPRESSION_V5", floats=roundings(Growth.STEADY, 16))
 def lower_non_max_suppression(node: Node, target: Target) -> tuple[Alternative, ...]:
     """Select the boxes with the highest scores that no selected box overlaps; ties go to the first.
 
@@ -136,7 +136,7 @@ def _options_of(node: Node) -> _Options:
     return options
 
 
-@lowers("TFLite_Detection_PostProcess", floats=roundings(4), is_custom=True)
+@lowers("TFLite_Detection_PostProcess", floats=roundings(Growth.STEADY, 4), is_custom=True)
 def lower_detection_postprocess(node: Node, target: Target) -> tuple[Alternative, ...]:
     """Decode boxes, select across classes or (regular NMS) within each class, and return the best.
 

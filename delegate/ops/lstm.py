@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from delegate.errors import Unsupported
-from delegate.graph.float_results import roundings
+from delegate.graph.float_results import Growth, roundings
 from delegate.graph.ir import Node, Tensor
 from delegate.launch import Alternative, Launch
 from delegate.ops._convolution.variants import hybrid_products
@@ -22,8 +22,10 @@ from delegate.ops._recurrent.steps import HybridInput, concatenated, input_of
 from delegate.ops._registry import lowers
 from delegate.target import Target
 
+_FLOATS = roundings(Growth.STEADY, 16)
 
-@lowers("LSTM", "UNIDIRECTIONAL_SEQUENCE_LSTM", "BIDIRECTIONAL_SEQUENCE_LSTM", floats=roundings(16))
+
+@lowers("LSTM", "UNIDIRECTIONAL_SEQUENCE_LSTM", "BIDIRECTIONAL_SEQUENCE_LSTM", floats=_FLOATS)
 def lower_lstm(node: Node, target: Target) -> tuple[Alternative, ...]:
     """Compute an LSTM over all steps of a sequence, or the single step of an LSTM node.
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 
 from delegate.errors import Unsupported
-from delegate.graph.float_results import SELECTS, SUMS
+from delegate.graph.float_results import SELECTS, Growth, sums
 from delegate.graph.ir import Node
 from delegate.launch import Alternative, Defines, Params
 from delegate.ops._checks import quantized
@@ -30,7 +30,7 @@ from delegate.target import Target
 _MOST_PIXELS = most_rounds(1, 10_000)
 
 
-@lowers("AVERAGE_POOL_2D", "L2_POOL_2D", floats=SUMS)
+@lowers("AVERAGE_POOL_2D", "L2_POOL_2D", floats=sums(Growth.STEADY))
 @lowers("MAX_POOL_2D", floats=SELECTS)
 def lower_pool_2d(node: Node, target: Target) -> tuple[Alternative, ...]:
     """Reduce every window of an NHWC tensor over its in-bounds pixels.

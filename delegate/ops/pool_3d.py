@@ -7,7 +7,7 @@ import math
 from typing import Any
 
 from delegate.errors import Unsupported
-from delegate.graph.float_results import SELECTS, SUMS
+from delegate.graph.float_results import SELECTS, Growth, sums
 from delegate.graph.ir import Node
 from delegate.graph.pool_3d import MAX_POOL_3D, pool_3d_of
 from delegate.launch import Alternative, Defines, Params
@@ -27,7 +27,7 @@ _FILE = "pool_3d"
 
 
 @lowers("MaxPool3D", floats=SELECTS, is_custom=True)
-@lowers("AveragePool3D", "AvgPool3D", floats=SUMS, is_custom=True)
+@lowers("AveragePool3D", "AvgPool3D", floats=sums(Growth.STEADY), is_custom=True)
 def lower_pool_3d(node: Node, target: Target) -> tuple[Alternative, ...]:
     """Reduce every window of an NDHWC tensor over its in-bounds pixels.
 

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from delegate.errors import Unsupported
-from delegate.graph.float_results import EXACT, SELECTS, SUMS
+from delegate.graph.float_results import EXACT, SELECTS, Growth, sums
 from delegate.graph.ir import Node, Tensor
 from delegate.launch import Alternative, Constant, Defines, Launch, Params
 from delegate.ops._checks import quantized
@@ -150,7 +150,7 @@ def _first_to_reach(quotients: NDArray[np.float32], scale: float) -> NDArray[np.
     return near
 
 
-@lowers("DEQUANTIZE", floats=SUMS)
+@lowers("DEQUANTIZE", floats=sums(Growth.STEADY))
 def lower_dequantize(node: Node, target: Target) -> tuple[Alternative, ...]:
     """Convert quantised integers or float16 to float32.
 

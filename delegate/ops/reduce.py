@@ -12,7 +12,7 @@ import math
 import numpy as np
 
 from delegate.errors import Unsupported
-from delegate.graph.float_results import EXACT, SELECTS, SUMS, roundings
+from delegate.graph.float_results import EXACT, SELECTS, Growth, roundings, sums
 from delegate.graph.ir import Node, Tensor
 from delegate.launch import Alternative, Defines, Launch, Params
 from delegate.ops._checks import quantized
@@ -58,9 +58,9 @@ _STEPS = 8  # elements per loop round of the fallback kernel
 _CUMSUM_TYPES = {"int32": "uint", "int64": "uint2", "float32": "float"}  # unsigned sums wrap
 
 
-@lowers("SUM", floats=SUMS)
+@lowers("SUM", floats=sums(Growth.REDUCTION))
 @lowers("REDUCE_MAX", "REDUCE_MIN", floats=SELECTS)
-@lowers("REDUCE_PROD", floats=roundings(64))
+@lowers("REDUCE_PROD", floats=roundings(Growth.UNBOUNDED, 64))
 @lowers("REDUCE_ANY", "REDUCE_ALL", floats=EXACT)
 def lower_reduce(node: Node, target: Target) -> tuple[Alternative, ...]:
     """Reduce a tensor along some axes. Quantised sums are rescaled.
@@ -100,7 +100,7 @@ def _initial(fold: str, dtype: str) -> int:
     return int(bounds.min if fold == "MAX" else bounds.max)
 
 
-@lowers("MEAN", floats=SUMS)
+@lowers("MEAN", floats=sums(Growth.STEADY))
 def lower_mean(node: Node, target: Target) -> tuple[Alternative, ...]:
     """Average a tensor's elements along some axes.
 
@@ -124,7 +124,7 @@ def lower_mean(node: Node, target: Target) -> tuple[Alternative, ...]:
     return (Alternative("plain", (launch,)),)
 
 
-@lowers("CUMSUM", floats=SUMS)
+@lowers("CUMSUM", floats=sums(Growth.REDUCTION))
 def lower_cumsum(node: Node, target: Target) -> tuple[Alternative, ...]:
     """Compute cumulative sums, exclusive or inclusive, forwards or backwards.
 

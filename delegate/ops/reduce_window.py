@@ -8,7 +8,7 @@ import math
 import numpy as np
 
 from delegate.errors import Unsupported
-from delegate.graph.float_results import EXACT
+from delegate.graph.float_results import Growth, roundings
 from delegate.graph.ir import Node
 from delegate.graph.reduced_windows import STABLEHLO, axes_of, function_of
 from delegate.launch import Alternative, Constant, Defines, Params
@@ -39,7 +39,7 @@ _EXPRESSIONS = {
 _MOST_TAPS = most_rounds(1, 1_000)  # of a window, each with a loop over the dimensions
 
 
-@lowers("STABLEHLO_REDUCE_WINDOW", "REDUCE_WINDOW", floats=EXACT)
+@lowers("STABLEHLO_REDUCE_WINDOW", "REDUCE_WINDOW", floats=roundings(Growth.UNBOUNDED))
 def lower_reduce_window(node: Node, target: Target) -> tuple[Alternative, ...]:
     """Reduce each window, starting with an initial value, in TFLite's order.
 

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from delegate.errors import Unsupported
-from delegate.graph.float_results import COPIES, SUMS
+from delegate.graph.float_results import COPIES, Growth, sums
 from delegate.graph.ir import Node
 from delegate.launch import Alternative, Constant, Defines, Launch, Params, size_bytes
 from delegate.ops._checks.node import require_constant, shape_text, tensors_of
@@ -129,7 +129,7 @@ def _nearest(resize: Resizing, axis: int, step: int) -> Constant:
     return Constant(4 * resize.result.shape[axis], pack)
 
 
-@lowers("RESIZE_BILINEAR", floats=SUMS)
+@lowers("RESIZE_BILINEAR", floats=sums(Growth.STEADY))
 def lower_resize_bilinear(node: Node, target: Target) -> tuple[Alternative, ...]:
     """Resize an NHWC tensor with bilinear interpolation.
 

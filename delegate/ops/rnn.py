@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from delegate.errors import Unsupported
-from delegate.graph.float_results import roundings
+from delegate.graph.float_results import Growth, roundings
 from delegate.graph.ir import Node, Tensor
 from delegate.launch import Alternative, Defines, Launch, Params
 from delegate.ops._checks.activations import activation_of, applied
@@ -63,7 +63,10 @@ class _Rnn:
         return self.weights.shape[0]
 
 
-@lowers("RNN", "UNIDIRECTIONAL_SEQUENCE_RNN", "BIDIRECTIONAL_SEQUENCE_RNN", floats=roundings(8))
+_FLOATS = roundings(Growth.STEADY, 8)
+
+
+@lowers("RNN", "UNIDIRECTIONAL_SEQUENCE_RNN", "BIDIRECTIONAL_SEQUENCE_RNN", floats=_FLOATS)
 def lower_rnn(node: Node, target: Target) -> tuple[Alternative, ...]:
     """Compute an RNN over all steps of a sequence, or the single step of an RNN node.
 

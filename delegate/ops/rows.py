@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from delegate.errors import Unsupported
-from delegate.graph.float_results import roundings
+from delegate.graph.float_results import Growth, roundings
 from delegate.graph.ir import Node, Tensor
 from delegate.launch import Alternative, Constant, Defines, Launch, Params
 from delegate.ops._checks import quantized
@@ -71,7 +71,7 @@ def _launch(
     return launch_over(op, f"{op}_{family}", tiling, params, defines)
 
 
-@lowers("L2_NORMALIZATION", floats=roundings(8, limit=1.0, is_activation=True))
+@lowers("L2_NORMALIZATION", floats=roundings(Growth.STEADY, 8, limit=1.0, is_activation=True))
 def lower_l2_normalization(node: Node, target: Target) -> tuple[Alternative, ...]:
     """Divide each row by the square root of its sum of squares.
 
@@ -102,7 +102,7 @@ def lower_l2_normalization(node: Node, target: Target) -> tuple[Alternative, ...
     return (Alternative("plain", (launch,)),)
 
 
-@lowers("LOG_SOFTMAX", floats=roundings(16))
+@lowers("LOG_SOFTMAX", floats=roundings(Growth.STEADY, 16))
 def lower_log_softmax(node: Node, target: Target) -> tuple[Alternative, ...]:
     """Compute the logarithm of the softmax of each row.
 
@@ -166,7 +166,7 @@ def _exponentials(
     return scaled, fixed_point.exp_on_negative_values(scaled)
 
 
-@lowers("SOFTMAX", floats=roundings(32, limit=1.0))
+@lowers("SOFTMAX", floats=roundings(Growth.STEADY, 32, limit=1.0))
 def lower_softmax(node: Node, target: Target) -> tuple[Alternative, ...]:
     """Compute the softmax of each row.
 

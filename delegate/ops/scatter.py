@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from delegate.errors import Unsupported
-from delegate.graph.float_results import SELECTS, SUMS
+from delegate.graph.float_results import SELECTS, Growth, sums
 from delegate.graph.ir import Node, Tensor
 from delegate.launch import Alternative, Constant, Defines, Params
 from delegate.ops._checks.indices import constant_rows, require_inside
@@ -107,7 +107,7 @@ def _words(tensor: Tensor) -> int:
     return 2 if tensor.dtype == "int64" else 1
 
 
-@lowers("SEGMENT_SUM", floats=SUMS)
+@lowers("SEGMENT_SUM", floats=sums(Growth.UNBOUNDED))
 def lower_segment_sum(node: Node, target: Target) -> tuple[Alternative, ...]:
     """Add the slices of each segment, in order; segment numbers must ascend from 0 without gaps.
 
@@ -138,7 +138,7 @@ def lower_segment_sum(node: Node, target: Target) -> tuple[Alternative, ...]:
     return (Alternative("plain", (launch,)),)
 
 
-@lowers("SCATTER_ND", floats=SUMS)
+@lowers("SCATTER_ND", floats=sums(Growth.STEADY))
 def lower_scatter_nd(node: Node, target: Target) -> tuple[Alternative, ...]:
     """Scatter rows into zeros by indices; rows with equal indices are added, in order.
 

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from delegate.errors import Unsupported
-from delegate.graph.float_results import SUMS
+from delegate.graph.float_results import Growth, sums
 from delegate.graph.ir import Node, Tensor
 from delegate.launch import Alternative, Constant, Defines, Launch, Params
 from delegate.ops._checks import quantized
@@ -102,7 +102,7 @@ class _Svdf:
         return launch_over("svdf", f"svdf_{self.family}", tiling, fields | params, defines)
 
 
-@lowers("SVDF", floats=SUMS)
+@lowers("SVDF", floats=sums(Growth.STEADY))
 def lower_svdf(node: Node, target: Target) -> tuple[Alternative, ...]:
     """Apply each feature filter to the input, and each time filter to the last features.
 

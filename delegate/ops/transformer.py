@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from delegate.errors import Unsupported
-from delegate.graph.float_results import EXACT, roundings
+from delegate.graph.float_results import EXACT, Growth, roundings
 from delegate.graph.ir import Node, Tensor
 from delegate.launch import Alternative, Defines, Params
 from delegate.ops._checks.node import (
@@ -43,7 +43,7 @@ _LEAST_EPSILON, _MOST_COLUMN = 2.0**-120, 2.0**60
 _LEAST_FUNCTIONS = 256  # elements per tile: the function costs as much as several elements
 
 
-@lowers("rms_norm", floats=roundings(0, is_activation=True))
+@lowers("rms_norm", floats=roundings(Growth.STEADY, is_activation=True))
 def lower_rms_norm(node: Node, target: Target) -> tuple[Alternative, ...]:
     """Divide rows by sqrt(mean of squares + epsilon), and scale the columns.
 
@@ -55,7 +55,7 @@ def lower_rms_norm(node: Node, target: Target) -> tuple[Alternative, ...]:
     return _norm(node, ("scale",), target)
 
 
-@lowers("layer_norm", floats=roundings(0, is_activation=True))
+@lowers("layer_norm", floats=roundings(Growth.STEADY, is_activation=True))
 def lower_layer_norm(node: Node, target: Target) -> tuple[Alternative, ...]:
     """Normalise rows to mean 0 and variance 1, up to epsilon; scale and shift the columns.
 
@@ -205,7 +205,8 @@ def lower_rope(node: Node, target: Target) -> tuple[Alternative, ...]:
     return alternative(f"vector {lanes}", lanes), fallback
 
 
-@lowers("silu_mul", "logistic_mul", floats=EXACT)
+@lowers("silu_mul", floats=roundings(Growth.UNBOUNDED))
+@lowers("logistic_mul", floats=roundings(Growth.GATE))
 def lower_gate(node: Node, target: Target) -> tuple[Alternative, ...]:
     """Multiply the input by logistic(gate), or for silu_mul by gate * logistic(gate).
 

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from delegate.errors import Unsupported
-from delegate.graph.float_results import PRODUCTS, SUMS
+from delegate.graph.float_results import PRODUCTS, Growth, sums
 from delegate.graph.ir import Node
 from delegate.graph.mediapipe import TRANSPOSE_CONV_BIAS, as_transpose_conv
 from delegate.launch import Alternative, Constant, Params
@@ -73,7 +73,7 @@ def lower_transpose_conv(node: Node, target: Target) -> tuple[Alternative, ...]:
     return *phased, _vector(conv, lanes, tile_w, target), plain
 
 
-@lowers(TRANSPOSE_CONV_BIAS, floats=SUMS, is_custom=True)
+@lowers(TRANSPOSE_CONV_BIAS, floats=sums(Growth.STEADY), is_custom=True)
 def lower_transpose_conv_bias(node: Node, target: Target) -> tuple[Alternative, ...]:
     """Compute MediaPipe's transposed convolution, whose output size follows from the input's.
 

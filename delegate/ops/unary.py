@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from delegate.errors import Unsupported
-from delegate.graph.float_results import SELECTION, SELECTS, STEPS, FloatResult, roundings
+from delegate.graph.float_results import SELECTION, SELECTS, STEPS, FloatResult, Growth, roundings
 from delegate.graph.ir import Node, Tensor
 from delegate.launch import Alternative, Constant, Defines, Params, Requirement
 from delegate.ops._checks import quantized
@@ -73,13 +73,14 @@ _FAMILY = {"float32": "float", "int16": "quant16"}  # else quant8
 
 
 @lowers("ABS", "NEG", floats=SELECTS)
-@lowers("SIGN", floats=FloatResult(SELECTION, limit=1.0, is_steep=True))
+@lowers("SIGN", floats=FloatResult(SELECTION, Growth.STEADY, limit=1.0, is_steep=True))
 @lowers("FLOOR", "CEIL", "ROUND", floats=STEPS)
-@lowers("SIN", "COS", floats=roundings(8, limit=1.0, is_steep=True))
-@lowers("SQUARE", "SQRT", floats=roundings(1))
-@lowers("RSQRT", floats=roundings(4))
-@lowers("EXP", floats=roundings(8))
-@lowers("LOG", floats=roundings(8, limit=104.0))
+@lowers("SIN", "COS", floats=roundings(Growth.STEADY, 8, limit=1.0, is_steep=True))
+@lowers("SQUARE", floats=roundings(Growth.SQUARE, 1))
+@lowers("SQRT", floats=roundings(Growth.STEADY, 1))
+@lowers("RSQRT", floats=roundings(Growth.UNBOUNDED, 4))
+@lowers("EXP", floats=roundings(Growth.EXPONENTIAL, 8))
+@lowers("LOG", floats=roundings(Growth.STEADY, 8, limit=104.0))
 def lower_unary(node: Node, target: Target) -> tuple[Alternative, ...]:
     """Apply an elementwise function.
 
@@ -126,9 +127,8 @@ def table_of(name: str, source: Tensor, result: Tensor, rules: Rules) -> TableFu
 
 
 def _logarithm(function: Callable[[Floats], Floats]) -> Callable[[Floats], Floats]:
-    """Return a logarithm that is -inf for values of 0 and below."""
-    lowest = np.float32(-np.inf)
-    return lambda values: np.where(values > 0, function(values), lowest)
+    """Return the logarithm; -inf for values of 0 and below."""
+    return lambda values: np.where(values > 0, function(values), np.float32(-np.inf))
 
 
 def _requirements(name: str, source: Tensor) -> tuple[Requirement, ...]:
@@ -228,7 +228,7 @@ def _abs_table(source: Tensor, result: Tensor) -> TableFunction:
     return table
 
 
-@lowers("PRELU", floats=roundings(1))
+@lowers("PRELU", floats=roundings(Growth.STEADY, 1))
 def lower_prelu(node: Node, target: Target) -> tuple[Alternative, ...]:
     """Multiply negative values by alpha, which is broadcast to the input's shape.
 

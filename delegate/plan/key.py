@@ -41,10 +41,10 @@ def graph_facts(graph: Graph) -> Hashable:
     ends = (
         _at(graph.inputs, places),
         _at(graph.outputs, places),
-        graph.why_not_persistent,
+        graph.resources.why_not,
         graph.is_called,
     )
-    initial = [(name, values_key(values)) for name, values in graph.initial.items()]
+    initial = [(name, values_key(values)) for name, values in graph.resources.initial.items()]
     return nodes, ends, initial, [_tensor_facts(tensor) for tensor in places if tensor is not None]
 
 

@@ -18,16 +18,13 @@ import pytest
 from delegate import DeviceInfo, Options, Unsupported, ops
 from delegate.engine import Engine
 from delegate.graph.ir import UNSIZED
+from delegate.graph.mediapipe import LACKING
 from delegate.graph.partition import partition_of
 from delegate.host.partition_kernel import PartitionKernel
 from delegate.host.tflite import graphs
 from delegate.host.tflite.library import installed_rules
 from delegate.host.tflite.reference import NodeOnTFLite
 from delegate.inspect import (
-    MAX_POOLING,
-    MAX_UNPOOLING,
-    POOLS_3D,
-    TRANSPOSE_CONV_BIAS,
     Graph,
     Node,
     Tensor,
@@ -145,9 +142,8 @@ def test_what_a_verdict_raises_is_told(
     assert words in told
 
 
-# Graphs are run with nodes left to TFLite, too, which lacks these. The kernels of the first are
-# drawn by TRANSPOSE_CONV; the ops' own sizes in tests/delegate/ops.
-LACKING = (TRANSPOSE_CONV_BIAS, MAX_POOLING, MAX_UNPOOLING, *POOLS_3D)
+# Graphs are run with nodes left to TFLite, too, which lacks some ops. TRANSPOSE_CONV draws the
+# kernels of Convolution2DTransposeBias; the sizes of the others are in tests/delegate/ops.
 OPS = [op for op in ops.ops() if not op.islower() and op not in LACKING]
 
 

@@ -408,9 +408,10 @@ def test_without_tflite_numpy_finds_a_device_that_computes_wrongly(
     average = numpy_kernels._FORMS["AVERAGE_POOL_2D"]
 
     def off_by_one(*given: Any) -> Any:
-        return average(*given) ^ 1
+        return average.compute(*given) ^ 1
 
-    monkeypatch.setitem(numpy_kernels._FORMS, "AVERAGE_POOL_2D", off_by_one)  # type: ignore[arg-type]
+    wrong = average._replace(compute=off_by_one)
+    monkeypatch.setitem(numpy_kernels._FORMS, "AVERAGE_POOL_2D", wrong)  # type: ignore[arg-type]
     ran = run(*FILES, "--use_gpu", "--device", str(device.index))
     assert ran.code == 2
     text = f"{device.name} computes wrongly: its outputs are up to"

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from delegate.inspect import WRITES
 from tflite_opencl.cli.messages import stamped
 from tflite_opencl.conformance.results import (
     EXPECTED_FAIL,
@@ -28,7 +29,6 @@ from tflite_opencl.conformance.results import (
     ReportRow,
 )
 from tflite_opencl.console.errors import OneLineError
-from tflite_opencl.oracle.bounds import REMEMBERING
 
 KINDS = (
     "uint8", "int8", "int8-per-channel", "16x8", "hybrid", "hybrid-per-channel", "float32",
@@ -202,7 +202,7 @@ class Cell:
             return "no"
         wrong = self.ran - refused - self.passed
         # Stateful ops accumulate floats over time, even if their rows are quantised.
-        is_float = self.kind == "float32" or (self.kind == "hybrid" and self.op in REMEMBERING)
+        is_float = self.kind == "float32" or (self.kind == "hybrid" and self.op in WRITES)
         right = "in bound" if is_float else "exact"
         words = f"{wrong} of {self.ran} differ" if wrong else right
         if wrong and self.quanta:

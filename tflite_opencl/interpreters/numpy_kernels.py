@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,24 +36,23 @@ def compute(node: Node, inputs: Sequence[Array | None]) -> Array:
     Raises: NoNumpyForm: as `require`.
     """
     require(node)
-    return (_of_indices if integers.is_known(node) else _FORMS[node.op])(node, inputs)
+    return (_of_indices if integers.is_known(node) else _FORMS[node.op].compute)(node, inputs)
 
 
 def require(node: Node) -> None:
     """Check that a node is implemented here. Raises: NoNumpyForm: it is not."""
     if integers.is_known(node):
         return
-    if node.op not in _FORMS or len(node.outputs) != 1:
+    form = _FORMS.get(node.op)
+    if form is None or len(node.outputs) != 1:
         raise NoNumpyForm(f"node {node.index} ({node.op}): numpy's reference has no such op")
-    values = [node.inputs[0], *node.outputs]
-    values += node.inputs[1:] if node.op in ("ADD", "CONCATENATION") else ()
-    values += node.inputs[1:2] if node.op in _SUMS else ()
+    values = [*node.inputs[: form.operands], *node.outputs]
     for tensor in values:
         if tensor is None or tensor.dtype not in _EIGHT_BITS or not tensor.quantization:
             kind = "none" if tensor is None else tensor.dtype
             words = f"{kind}, and numpy's reference knows quantised uint8 and int8"
             raise NoNumpyForm(f"node {node.index} ({node.op}): {words}")
-    if node.op in _SAME and len({_scale_and_zero(tensor) for tensor in values}) > 1:
+    if not form.rescales and len({_scale_and_zero(tensor) for tensor in values}) > 1:
         raise NoNumpyForm(f"node {node.index} ({node.op}): the scale or zero point changes")
     if node.options.get("fused_activation_function", "NONE") not in integers.FUSED_BOUNDS:
         raise NoNumpyForm(f"node {node.index} ({node.op}): an activation that is no clamp")
@@ -259,18 +258,21 @@ def _softmax(node: Node, inputs: Sequence[Array | None]) -> Array:
     return _clamped(node, quanta + least)
 
 
-_FORMS: Mapping[str, Callable[[Node, Sequence[Array | None]], Array]] = {
-    "ADD": _add,
-    "AVERAGE_POOL_2D": _average_pool,
-    "CONCATENATION": _concatenation,
-    "CONV_2D": _conv_2d,
-    "DEPTHWISE_CONV_2D": _depthwise,
-    "FULLY_CONNECTED": _fully_connected,
-    "MAX_POOL_2D": _max_pool,
-    "PAD": _pad,
-    "RESHAPE": _reshape,
-    "SOFTMAX": _softmax,
+class _NumpyForm(NamedTuple):
+    compute: Callable[[Node, Sequence[Array | None]], Array]
+    operands: int | None  # the number of inputs that are quantised; None: all
+    rescales: bool  # TFLite's kernel takes operands of another scale than its output
+
+
+_FORMS: Mapping[str, _NumpyForm] = {
+    "ADD": _NumpyForm(_add, None, rescales=True),
+    "AVERAGE_POOL_2D": _NumpyForm(_average_pool, 1, rescales=False),
+    "CONCATENATION": _NumpyForm(_concatenation, None, rescales=False),
+    "CONV_2D": _NumpyForm(_conv_2d, 2, rescales=True),
+    "DEPTHWISE_CONV_2D": _NumpyForm(_depthwise, 2, rescales=True),
+    "FULLY_CONNECTED": _NumpyForm(_fully_connected, 2, rescales=True),
+    "MAX_POOL_2D": _NumpyForm(_max_pool, 1, rescales=False),
+    "PAD": _NumpyForm(_pad, 1, rescales=False),
+    "RESHAPE": _NumpyForm(_reshape, 1, rescales=False),
+    "SOFTMAX": _NumpyForm(_softmax, 1, rescales=True),
 }
-_SUMS = ("CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED")
-# TFLite's kernels do not rescale.
-_SAME = ("AVERAGE_POOL_2D", "CONCATENATION", "MAX_POOL_2D", "PAD", "RESHAPE")

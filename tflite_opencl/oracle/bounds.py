@@ -16,6 +16,7 @@ from delegate.inspect import (
     SELECTION,
     SUM,
     TRANSPOSE_CONV_BIAS,
+    WRITES,
     Graph,
     Node,
     Tensor,
@@ -34,17 +35,12 @@ Run = Callable[[Graph, Arrays], Arrays]
 Values = dict[Tensor, Array]
 
 _WITHOUT_TERMS = (COPY, SELECTION)
-_CONVOLUTIONS = (
-    *("CONV_2D", "FULLY_CONNECTED", "DEPTHWISE_CONV_2D", "TRANSPOSE_CONV", TRANSPOSE_CONV_BIAS),
-    *("CONV_3D", "CONV_3D_TRANSPOSE"),
-)
-# The weights' axis of output channels, if it is not the first.
-_CHANNEL_AXES = {"DEPTHWISE_CONV_2D": 3, "CONV_3D": 4, "CONV_3D_TRANSPOSE": 3}
+# Op with weights -> their axis of output channels.
+_CHANNEL_AXES = {
+    **dict.fromkeys(("CONV_2D", "FULLY_CONNECTED", "TRANSPOSE_CONV", TRANSPOSE_CONV_BIAS), 0),
+    **{"CONV_3D": 4, "CONV_3D_TRANSPOSE": 3, "DEPTHWISE_CONV_2D": 3},
+}
 _FLOATS = ("float16", "float32", "complex64")
-# Ops with variable tensors: their outputs depend on earlier runs.
-RNNS = frozenset({"RNN", "UNIDIRECTIONAL_SEQUENCE_RNN", "BIDIRECTIONAL_SEQUENCE_RNN"})
-LSTMS = frozenset({"LSTM", "UNIDIRECTIONAL_SEQUENCE_LSTM", "BIDIRECTIONAL_SEQUENCE_LSTM"})
-REMEMBERING = RNNS | LSTMS | {"SVDF"}
 # Functions that subtract numbers of this size to compute a smaller result.
 _INNER_SIZE = {"ELU": 1.0, "LOG": 1.0, "SIN": 1.0, "COS": 1.0, "TANH": 0.0, "GELU": 1.0}
 
@@ -211,7 +207,7 @@ def _inner(graph: Graph, inputs: Arrays, sizes: NDArray[np.float64]) -> NDArray[
         both = (given[t] if t.data is None else t.data for t in node.inputs if t is not None)
         left, right = (_finite(np.abs(values.astype(np.float64))) for values in both)
         return np.asarray((left + right) ** 2)
-    if op in LSTMS | RNNS:
+    if op in WRITES and op != "SVDF":
         return gate_sum(node, inputs[0])
     is_remainder = op == "FLOOR_MOD"
     return np.abs(inputs[0].astype(np.float64)) if is_remainder else _INNER_SIZE.get(op, 0.0)
@@ -230,17 +226,16 @@ def terms_of(node: Node) -> int:
         return sum(terms_of(each) for called in node.calls.graphs for each in called.nodes)
     if not _is_float(node) or float_result(node.op).kind in _WITHOUT_TERMS:
         return 0
-    if node.op in REMEMBERING:
+    if node.op in WRITES:
         return _terms_of_remembering(node)
     if is_hybrid(node):
         return 0
     if node.op in ("ADD", "SUB", "MUL", "STABLEHLO_ADD", "STABLEHLO_MULTIPLY"):
         return 2
-    if node.op in _CONVOLUTIONS:
+    if node.op in _CHANNEL_AXES:
         weights = node.inputs[1]
         assert weights is not None
-        axis = _CHANNEL_AXES.get(node.op, 0)
-        return math.prod(weights.shape) // max(1, weights.shape[axis]) + 1
+        return math.prod(weights.shape) // max(1, weights.shape[_CHANNEL_AXES[node.op]]) + 1
     if node.op in ("AVERAGE_POOL_2D", "L2_POOL_2D"):
         return int(node.options["filter_height"] * node.options["filter_width"]) + 1
     if node.is_custom and float_result(node.op).kind == SUM:  # an average of averages over a volume
@@ -270,7 +265,8 @@ def _terms_of_remembering(node: Node) -> int:
         (filters, depth), (_, memory) = shapes[:2]
         units = node.outputs[0].shape[-1]
         return (0 if is_hybrid(node) else depth) + filters // units * memory + 1
-    if node.op in RNNS and is_hybrid(node) and node.options["fused_activation_function"] != "TANH":
+    is_tanh = node.options.get("fused_activation_function") == "TANH"
+    if node.op.endswith("RNN") and is_hybrid(node) and not is_tanh:
         return 0  # integer sums, scaled in TFLite's order
     source = node.inputs[0]
     assert source is not None

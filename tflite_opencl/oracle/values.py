@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from delegate.inspect import BITS, Graph, Node, Tensor
+from delegate.inspect import BITS, SAME_ELEMENTS, Graph, Node, Tensor
 from tflite_opencl.models.build import Array, seeded
 from tflite_opencl.oracle.difference import distances
 
@@ -40,7 +40,7 @@ def _with_rows(graph: Graph) -> list[Tensor]:
             if x in begun:
                 begun[node.outputs[0]] = begun[x]
                 below[begun[x]] = count
-        elif node.op in _MOVES and node.inputs and node.inputs[0] in begun:
+        elif node.op in SAME_ELEMENTS and node.inputs and node.inputs[0] in begun:
             begun[node.outputs[0]] = begun[node.inputs[0]]
         elif node.op in _LOOKS_UP and len(node.inputs) > 1:
             at, of = (node.inputs[place] for place in _LOOKS_UP[node.op])
@@ -78,7 +78,6 @@ def _from_the_end(node: Node, makers: Mapping[Tensor, Node]) -> int:
     return int(count.data.item())
 
 
-_MOVES = ("CAST", "EXPAND_DIMS", "RESHAPE", "SQUEEZE")
 _LOOKS_UP = {"EMBEDDING_LOOKUP": (0, 1), "GATHER": (1, 0)}  # inputs: row indices, table
 
 

@@ -19,14 +19,15 @@ from delegate.format.reader import Subgraphs, read_code
 from delegate.format.source import Source, named, open_model
 from delegate.format.stateful import resources_in
 from delegate.format.table import File, options_of
-from delegate.graph.ir import Graph, Node
-from delegate.graph.resources import Resources
+from delegate.graph.ir import Graph, Node, Resources
+from delegate.graph.partition import CALLERS
 from delegate.host.tflite.callbacks import Constants, PlannedNode, Shapes
 from delegate.host.tflite.locate import locate
 from delegate.host.tflite.mapped_files import MappedFiles
 from delegate.host.tflite.marks import Marks, mark_of
 
 _log = logging.getLogger("delegate")
+_BODY = "BODY"  # calls a WHILE's body, besides the WHILE
 
 
 class Graphs:
@@ -163,7 +164,7 @@ class _ModelFile:
 
     @cached_property
     def _callers(self) -> dict[int, set[str]]:
-        """The ops that call subgraphs, by the subgraph's index; for a WHILE's body also BODY."""
+        """The ops that call subgraphs, by the subgraph's index; for a WHILE's body also _BODY."""
         model = File(self.subgraphs.content).root()
         ops = [read_code(c)[0] for c in model.tables("operator_codes", "operator code")]
         calling = {op for op in ops if _names_subgraphs(op)}
@@ -177,7 +178,7 @@ class _ModelFile:
                 for name, number in options_of(operator, op).items():
                     if "subgraph" in name:
                         is_body = op == "WHILE" and name.startswith("body")
-                        found.setdefault(number, set()).update((op, "BODY") if is_body else (op,))
+                        found.setdefault(number, set()).update((op, _BODY) if is_body else (op,))
         return found
 
 
@@ -197,20 +198,16 @@ def _names_subgraphs(op: str) -> bool:
 def _left(graph: Graph, callers: Collection[str]) -> str | None:
     """Return why a called graph stays on the CPU; None: it is judged."""
     # Others read the nodes of the graph they call, such as STABLEHLO_SCATTER its sum.
-    if others := {*callers} - _RUNNERS:
+    if others := {*callers} - CALLERS - {_BODY}:
         return f"{min(others)} calls it"
     for tensor in (*graph.inputs, *graph.outputs):
         if -1 in tensor.shape_signature:
             return f"the size of tensor {tensor.index} is known only at run time"
-    if "BODY" in callers:
+    if _BODY in callers:
         for given, made in zip(graph.inputs, graph.outputs, strict=False):
             if given.shape != made.shape:
                 return f"each round makes tensor {made.index} of another size"
     return None
-
-
-# These run a graph as a whole.
-_RUNNERS = frozenset({"IF", "WHILE", "BODY", "CALL_ONCE"})
 
 
 def match_plan(

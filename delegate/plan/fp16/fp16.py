@@ -11,7 +11,7 @@ and to_floats convert in between.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import numpy as np
@@ -54,6 +54,13 @@ KERNELS: Mapping[str, frozenset[str]] = {
 _WIDE_REGISTERS = 80  # enough for kernels that load eight fp16 values at once
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Fp16Node(Node):
+    """A node whose float tensors are stored as fp16."""
+
+    full: Node = field(kw_only=True)  # the same in float32
+
+
 def can_store_fp16(proven: Collection[str]) -> bool:
     """Whether a device may store fp16 at all, by its proven properties."""
     return FP16_STORAGE in proven
@@ -89,16 +96,15 @@ def in_fp16(partition: Partition, accepts: Callable[[Node], bool]) -> Partition:
     return replace(partition, nodes=tuple(nodes)) if as_fp16 else partition
 
 
-def alternatives(node: Node, target: Target, lower: Lower) -> tuple[Alternative, ...]:
+def alternatives(node: Fp16Node, target: Target, lower: Lower) -> tuple[Alternative, ...]:
     """Return the alternatives of a node made by `in_fp16`; the last one computes in float32.
 
     Raises:
         Unsupported: it has no fp16 kernel.
     """
-    full = node.full
-    assert full is not None
     if _is_copy(node):
-        return lower(replace(node, full=None), target)
+        return lower(node, target)
+    full = node.full
     twins = dict(zip((*full.inputs, *full.outputs), (*node.inputs, *node.outputs), strict=True))
     has_fp16 = FP16 in target.isa
     is_wide = has_fp16 and target.keeps(_WIDE_REGISTERS)
@@ -110,11 +116,11 @@ def alternatives(node: Node, target: Target, lower: Lower) -> tuple[Alternative,
     ]
     if not found:
         raise Unsupported("no fp16 kernel")
-    return (*found, _between_floats(node, target, lower))
+    return (*found, _between_floats(node, full, target, lower))
 
 
-def of_float16(node: Node, target: Target, lower: Lower) -> tuple[Alternative, ...]:
-    """Return the alternatives of a node on float16 tensors, whose `full` is the float32 node.
+def of_float16(node: Node, full: Node, target: Target, lower: Lower) -> tuple[Alternative, ...]:
+    """Return the alternatives of a node on float16 tensors; `full`: the float32 node.
 
     All compute in float32. On devices not proven to store fp16, values are converted like CAST,
     with integer operations only.
@@ -122,8 +128,6 @@ def of_float16(node: Node, target: Target, lower: Lower) -> tuple[Alternative, .
     Raises:
         Unsupported: the node does not lower in float32.
     """
-    full = node.full
-    assert full is not None
     twins = dict(zip((*full.inputs, *full.outputs), (*node.inputs, *node.outputs), strict=True))
     ways = lower(full, target)
     if ways[-1].view is not None:
@@ -132,13 +136,13 @@ def of_float16(node: Node, target: Target, lower: Lower) -> tuple[Alternative, .
         assert result is not None
         return (replace(ways[-1], view=(source, result)),)
     if not can_store_fp16(target.isa):
-        return (_between_floats(node, target, lower, ("CAST", "CAST")),)
+        return (_between_floats(node, full, target, lower, ("CAST", "CAST")),)
     found: list[Alternative | None] = []
     # The macro HALVES applies to everything that a kernel reads and writes.
     is_of_floats = any(map(_is_computed_float, node.inputs))
     if not is_of_floats and all(tensor.dtype == _HALF for tensor in node.outputs):
         found = [fp16_alternative(alternative, twins, has_fp16=False) for alternative in ways]
-    return (*filter(None, found), _between_floats(node, target, lower))
+    return (*filter(None, found), _between_floats(node, full, target, lower))
 
 
 class _Fp16Tensors:
@@ -151,10 +155,10 @@ class _Fp16Tensors:
         """Return a float32 tensor's fp16 counterpart."""
         if tensor not in self._known:
             data = None if tensor.data is None else _rounded(tensor.data)
-            self._known[tensor] = replace(tensor, dtype=_HALF, data=data, origin=-1)
+            self._known[tensor] = replace(tensor, dtype=_HALF, data=data)
         return self._known[tensor]
 
-    def node(self, node: Node) -> Node | None:
+    def node(self, node: Node) -> Fp16Node | None:
         """Return the fp16 node; None if it reads or writes other types."""
         ends = (*node.inputs, *node.outputs)
         is_plain = not any(
@@ -170,8 +174,18 @@ class _Fp16Tensors:
         ):
             return None
         inputs = (self.of(t) if t is not None and t.dtype == _FLOAT else t for t in node.inputs)
-        outputs = map(self.of, node.outputs)
-        return replace(node, inputs=tuple(inputs), outputs=tuple(outputs), full=node)
+        return Fp16Node(
+            node.index,
+            node.op,
+            node.version,
+            tuple(inputs),
+            tuple(map(self.of, node.outputs)),
+            node.options,
+            node.is_custom,
+            node.inner,
+            intermediates=node.intermediates,
+            full=node,
+        )
 
 
 def _is_copy(node: Node) -> bool:
@@ -233,7 +247,11 @@ def _packed(pack: Callable[[], NDArray[np.generic]]) -> NDArray[np.float16]:
 
 
 def _between_floats(
-    node: Node, target: Target, lower: Lower, ops: tuple[str, str] = (TO_FLOAT32, TO_FP16)
+    node: Node,
+    full: Node,
+    target: Target,
+    lower: Lower,
+    ops: tuple[str, str] = (TO_FLOAT32, TO_FP16),
 ) -> Alternative:
     """Return a node's fallback kernels in float32, with conversions from and to fp16.
 
@@ -242,8 +260,6 @@ def _between_floats(
     Raises:
         Unsupported: the node does not lower, or its result aliases its input.
     """
-    full = node.full
-    assert full is not None
     own: dict[Tensor, Tensor] = {}  # fp16 -> the float32 tensor that it is converted to
     for tensor in (*node.inputs, *node.outputs):
         if tensor is not None and tensor.dtype == _HALF and tensor.data is None:

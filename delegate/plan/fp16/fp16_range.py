@@ -15,28 +15,25 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from delegate.graph.float_results import float_result
+from delegate.graph.float_results import Growth, float_result
 from delegate.graph.ir import Node, Tensor
 
 LARGEST, LEAST = 65504.0, 2.0**-14
 _USUAL_FACTOR = 32.0  # an activation scaled by this still counts as one
 # From the maxima of the inputs, the maximum of a result; infinite: unknown.
 _Sizes = Sequence[float]
-# Ops whose result is wide unless it can be shown to fit.
-_GROWING: Mapping[str, Callable[[Node, _Sizes], float]] = {
-    "CUMSUM": lambda node, sizes: sizes[0] * _terms(node),
-    "DIV": lambda *_: math.inf,
-    "EXP": lambda _, sizes: math.exp(min(sizes[0], 88.0)),
-    "POW": lambda *_: math.inf,
-    "REDUCE_PROD": lambda *_: math.inf,
-    "RSQRT": lambda *_: math.inf,
-    "SQUARE": lambda _, sizes: sizes[0] ** 2,
-    "SQUARED_DIFFERENCE": lambda _, sizes: sum(sizes) ** 2,
-    "SUM": lambda node, sizes: sizes[0] * _terms(node),
-    "silu_mul": lambda *_: math.inf,
+# By FloatResult.growth.
+BOUNDS: Mapping[Growth, Callable[[Node, _Sizes], float]] = {
+    Growth.STEADY: lambda _, sizes: max(sizes),
+    Growth.ADDITION: lambda _, sizes: sum(sizes),
+    Growth.REDUCTION: lambda node, sizes: sizes[0] * _terms(node),
+    Growth.PRODUCT: lambda _, sizes: 0.0 if 0 in sizes else math.prod(sizes),
+    Growth.QUOTIENT: lambda node, sizes: _quotient(sizes[0], _least(node.inputs[1])),
+    Growth.GATE: lambda _, sizes: sizes[-1],
+    Growth.SQUARE: lambda _, sizes: sum(sizes) ** 2,
+    Growth.EXPONENTIAL: lambda _, sizes: math.exp(min(sizes[0], 88.0)),
+    Growth.UNBOUNDED: lambda *_: math.inf,
 }
-_ADDING = frozenset({"ADD", "SUB"})
-_MULTIPLYING = frozenset({"MUL", "logistic_mul"})
 
 
 class Ranges:
@@ -75,22 +72,9 @@ class Ranges:
         least = min(float_result(clamp).limit, result.limit)
         if result.is_activation or not sizes:
             return least, False
-        if node.op == "DIV" and (divisor := _least(node.inputs[1])):
-            most = min(least, sizes[0] / divisor)
-            return most, not (_fits(most) or (fits and divisor * _USUAL_FACTOR >= 1))
-        if node.op in _GROWING:
-            most = min(least, _GROWING[node.op](node, sizes))
-            return most, not _fits(most)
-        if node.op in _MULTIPLYING:
-            most = min(least, _product(node, sizes))
-            return most, not (_fits(most) or (fits and self._is_scaled(reads, sizes)))
-        most = min(least, sum(sizes) if node.op in _ADDING else max(sizes))
-        return most, not (_fits(most) or fits)
-
-    def _is_scaled(self, reads: Sequence[Tensor], sizes: _Sizes) -> bool:
-        """Whether a product is of one activation and of factors that hardly change its size."""
-        rest = sorted(sizes)[:-1]
-        return len(set(reads)) > 1 and all(LEAST < size <= _USUAL_FACTOR for size in rest)
+        most = min(least, BOUNDS[result.growth](node, sizes))
+        is_activation = fits and _keeps_size(node, result.growth, reads, sizes)
+        return most, not (_fits(most) or is_activation)
 
     def _size(self, tensor: Tensor) -> float:
         if tensor not in self._most and tensor.data is not None:
@@ -104,10 +88,19 @@ def _fits(size: float) -> bool:
     return size == 0 or LEAST <= size <= LARGEST
 
 
-def _product(node: Node, sizes: _Sizes) -> float:
-    if node.op == "logistic_mul":
-        return sizes[-1]
-    return 0.0 if 0 in sizes else math.prod(sizes)
+def _keeps_size(node: Node, growth: Growth, reads: Sequence[Tensor], sizes: _Sizes) -> bool:
+    """Whether a function of activations is an activation, though its maximum is unknown."""
+    # Of one activation, and of factors that hardly change its size.
+    if growth in (Growth.PRODUCT, Growth.GATE):
+        rest = sorted(sizes)[:-1]
+        return len(set(reads)) > 1 and all(LEAST < size <= _USUAL_FACTOR for size in rest)
+    if growth == Growth.QUOTIENT:
+        return _least(node.inputs[1]) * _USUAL_FACTOR >= 1
+    return growth in (Growth.STEADY, Growth.ADDITION)
+
+
+def _quotient(size: float, divisor: float) -> float:
+    return size / divisor if divisor else math.inf
 
 
 def _terms(node: Node) -> int:

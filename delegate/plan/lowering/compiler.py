@@ -50,8 +50,8 @@ def verdicts(
     for node in progress.each(graph.nodes, _words):
         reason = _EXCLUDED if node.op in exclude_ops else None
         changed = [t for t in node.inputs if t is not None and t in changeable]
-        if reason is None and graph.why_not_persistent and node.op in resources.OPS:
-            reason = graph.why_not_persistent
+        if reason is None and graph.resources.why_not and node.op in resources.OPS:
+            reason = graph.resources.why_not
         if reason is None and changed:
             reason = f"tensor {changed[0].index} is a constant and an input of the graph, too"
         if reason is None:

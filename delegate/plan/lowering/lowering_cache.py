@@ -37,7 +37,7 @@ class LoweringCache(dict[Node, Alternatives]):
 
     def lower(self, node: Node, target: Target) -> Alternatives:
         """Return the alternatives of a node, like `ops.lower`; raises as that."""
-        if node.full is not None:
+        if isinstance(node, fp16.Fp16Node):
             return fp16.alternatives(node, target, ops.lower)
         try:
             key = self._key(node)

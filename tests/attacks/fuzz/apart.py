@@ -20,7 +20,15 @@ import numpy as np
 
 from delegate.graph.float16 import has_float16
 from delegate.host.claim import Claim
-from delegate.inspect import Graph, Node, read_model, write_model
+from delegate.inspect import (
+    COPY,
+    SELECTION,
+    Graph,
+    Node,
+    float_result,
+    read_model,
+    write_model,
+)
 from tests.attacks.fuzz.branches import parting
 from tflite_opencl.conformance.checks.job import CaseJob, NotDelegated, expect, invoke_of, open_job
 from tflite_opencl.conformance.results import FAIL, PASS, SKIP, CaseResult
@@ -34,13 +42,6 @@ from tflite_opencl.oracle.values import Arrays, compare
 
 RUNS = 5
 _SEEDS = 8
-# Ops that only move values. TFLite's own kernels know of float16 these, and few others.
-_MOVES = frozenset({
-    "BATCH_TO_SPACE_ND", "BROADCAST_TO", "CONCATENATION", "DYNAMIC_UPDATE_SLICE", "EXPAND_DIMS",
-    "GATHER", "GATHER_ND", "MIRROR_PAD", "PAD", "PADV2", "RESHAPE", "RESIZE_NEAREST_NEIGHBOR",
-    "REVERSE_V2", "SELECT", "SELECT_V2", "SLICE", "SPACE_TO_BATCH_ND", "SQUEEZE", "STRIDED_SLICE",
-    "TILE", "TRANSPOSE", "UNPACK",
-})  # fmt: skip
 # The batches that inputs of batch 1 get; 0 leaves no elements.
 _BATCHES = (3, 0, 2, 1)
 _WHY = "excluded by the fuzzer"
@@ -77,8 +78,8 @@ def _is_on_the_cpu(node: Node) -> bool:
     """Whether TFLite runs a node; that it lacks a type some kernels only tell in a run."""
     if not has_float16(node):
         return True
-    if node.op not in _MOVES:
-        return False
+    if float_result(node.op).kind not in (COPY, SELECTION):
+        return False  # TFLite's own kernels know of float16 some that move values, and few others
     alone = graph_of([node])
     try:
         made = allocated(find_runtime(), write_model(alone), "reference")

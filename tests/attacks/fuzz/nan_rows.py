@@ -11,9 +11,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from delegate.inspect import BITS, Graph, Node, Tensor
+from delegate.inspect import BITS, WRITES, Graph, Node, Tensor
 from tflite_opencl.oracle.absolute import inlined
-from tflite_opencl.oracle.bounds import REMEMBERING, Run, Values, known_values
+from tflite_opencl.oracle.bounds import Run, Values, known_values
 from tflite_opencl.oracle.values import Arrays
 
 _FLOATS = {"float16", "float32"}
@@ -48,7 +48,7 @@ def _quantises(node: Node) -> bool:
 
 def _rows(node: Node) -> list[Tensor]:
     """Return the floats that a node makes int8: an op with state also what it gave before."""
-    given = [*node.inputs, *(node.outputs if node.op in REMEMBERING else ())]
+    given = [*node.inputs, *(node.outputs if node.op in WRITES else ())]
     return [
         each
         for each in given

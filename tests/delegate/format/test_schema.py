@@ -7,7 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from delegate.format import schema
+from delegate.format.bodies import BODY_OPTIONS
 from delegate.format.make_schema import SCHEMA, schema_of, text_of
+from delegate.graph.partition import CALLERS
 from delegate.inspect import builtin_op_numbers
 
 CLASSES = """
@@ -66,3 +69,14 @@ def test_op_numbers_are_tflites() -> None:
     numbers = builtin_op_numbers()
     assert (numbers["ADD"], numbers["CONV_2D"], numbers["DEPTHWISE_CONV_2D"]) == (0, 3, 4)
     assert numbers["CUSTOM"] == 32
+
+
+def test_every_op_that_names_a_subgraph_calls_it_or_has_it_as_body() -> None:
+    kinds = {op: schema.options_class(op) for op in builtin_op_numbers()}
+    naming = {
+        op
+        for op, kind in kinds.items()
+        if kind is not None and any("subgraph" in name for name in schema.fields(kind[0]))
+    }
+    without_kernels = {f"STABLEHLO_{name}" for name in ("CASE", "REDUCE", "SORT", "WHILE")}
+    assert naming == CALLERS | BODY_OPTIONS.keys() | without_kernels

@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from delegate.graph.ir import Graph, Node, Tensor
+from delegate.graph.mediapipe import is_lacking
 from delegate.graph.partition import (
     LEAST_WORK,
     Partition,
@@ -23,8 +24,11 @@ from delegate.graph.partition import (
     partitions,
     work,
 )
+from delegate.inspect import write_model
+from tests.support.compare import interpreter
 from tests.support.model import const, graph_of, op, t
 from tests.support.nets import net
+from tests.support.nodes import other_nodes, valid_nodes
 
 
 def claimed_of(graph: Graph) -> set[int]:
@@ -186,3 +190,17 @@ def test_work_counts_multiplications_and_elements() -> None:
     known = graph_of([op("SHAPE", [x], [folded])])
     assert work(partition_of(known, [0]).nodes) == 0
     assert elements * (16 + 32) < LEAST_WORK
+
+
+EVERY = (*valid_nodes("uint8").values(), *other_nodes().values())
+CUSTOM = {node.op: node for node in EVERY if node.is_custom}
+
+
+@pytest.mark.parametrize("name", CUSTOM)
+def test_which_custom_ops_tflite_lacks(name: str) -> None:
+    error = ""
+    try:
+        interpreter(write_model(graph_of([CUSTOM[name]])))
+    except (RuntimeError, ValueError) as refusal:
+        error = str(refusal)
+    assert ("unresolved custom op" in error) == is_lacking(CUSTOM[name])

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from delegate.graph.ranges import with_ranges
+from delegate.graph.integers import INTEGER_FOLDERS
+from delegate.graph.ranges import RULES, with_ranges
 from delegate.inspect import Graph, Node, Tensor
 from tests.support.compare import interpreter, invoke, oracle
 from tests.support.model import chain_model, const, graph_of, op, t
@@ -184,3 +185,9 @@ def test_places_of_the_largest_are_inside_of_their_row() -> None:
     for node, most in zip(nodes, (9, 3), strict=True):
         low, high = node.outputs[-1].ranges or ([], [])
         assert (np.ravel(low).tolist(), np.ravel(high).tolist()) == ([0] * 3, [most] * 3)
+
+
+def test_every_folded_op_has_a_rule_or_is_known_to_have_none() -> None:
+    """Shapes are constants, and a selected element has the range of all: no converter needs it."""
+    without = {"GATHER", "RANGE", "RANK", "REDUCE_PROD", "SHAPE", "SLICE", "STRIDED_SLICE", "WHERE"}
+    assert INTEGER_FOLDERS.keys() - RULES.keys() == without

@@ -8,7 +8,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from delegate.graph.resources import Resources, resources_of, touches, with_resources
+from delegate.graph.ir import Resources
+from delegate.graph.resources import resources_of, touches, with_resources
 from delegate.inspect import Graph
 from tests.support.model import const, graph_of, op, t
 from tests.support.variables import SHAPE, TEN, beginning, counter, handle
@@ -21,7 +22,7 @@ def file_of(*graphs: Graph) -> list[Graph]:
 def test_each_version_is_a_tensor_of_the_variable_s_name() -> None:
     main, first = file_of(counter(), beginning(TEN))
     graph = with_resources(main, resources_of([main, first]))
-    assert {name: values.tolist() for name, values in graph.initial.items()} == {
+    assert {name: values.tolist() for name, values in graph.resources.initial.items()} == {
         "sum": [[10, 10, 10, 10]]
     }
     _, _, read, add, assign, again, _ = graph.nodes
@@ -85,7 +86,7 @@ def test_variables_stay_on_the_cpu_with_a_reason() -> None:
     ):
         found = resources_of(file_of(*graphs))
         assert why in found.why_not
-        assert with_resources(main, found).why_not_persistent == found.why_not
+        assert with_resources(main, found).resources is found
 
 
 @pytest.mark.parametrize("container", ["", "shelf"])

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from delegate.graph.ir import Blocks, Calls, Graph, Node, Quantization, Tensor
+from delegate.graph.ir import Blocks, Calls, Graph, Node, Quantization, Resources, Tensor
 from delegate.graph.partition import Partition, partition_of
 from delegate.plan import key as module
 from delegate.plan.key import (
@@ -112,7 +112,7 @@ OF_TENSORS: Mapping[str, Callable[[Graph], Graph]] = {
     "ranges": of_weights(ranges=lambda _: (np.zeros(3, np.int64), np.ones(3, np.int64))),
     "origin": of_weights(origin=lambda _: 5),
     "blocks": of_weights(blocks=lambda _: Blocks(np.ones((8, 2), np.float16), 4)),
-    "state_name": of_weights(kept=lambda _: "cache"),
+    "state_name": of_weights(state_name=lambda _: "cache"),
 }
 MORE: Mapping[str, Callable[[Graph], Graph]] = {
     "zero point": lambda graph: with_tensor(
@@ -149,8 +149,7 @@ OF_GRAPHS: Mapping[str, Any] = {
     "inputs": (),
     "outputs": (),
     "is_called": True,
-    "initial": {"cache": np.ones(3, np.float32)},
-    "why_not_persistent": "two of them",
+    "resources": Resources({"cache": np.ones(3, np.float32)}),
 }
 # What no plan follows from: names, and what is asked before there is a graph to plan.
 _OF_FILES = {
@@ -160,7 +159,7 @@ _OF_FILES = {
 
 def test_each_field_is_a_fact_or_none_on_purpose() -> None:
     assert {each.name for each in fields(Tensor)} - {*OF_TENSORS} == {"shape_signature"}
-    assert {each.name for each in fields(Node)} - {*OF_NODES} == {"full"}  # only passes make it
+    assert {each.name for each in fields(Node)} - {*OF_NODES} == set()
     assert {each.name for each in fields(Graph)} - {*OF_GRAPHS} == _OF_FILES
 
 
@@ -212,6 +211,10 @@ def test_another_node_is_another_key(field: str) -> None:
 def test_another_graph_is_another_key(field: str) -> None:
     graph = small()
     assert key(replace(graph, **{field: OF_GRAPHS[field]})) != key(graph)
+
+
+def test_why_variables_stay_on_the_cpu_matters() -> None:
+    assert key(replace(small(), resources=Resources(why_not="two of them"))) != key(small())
 
 
 def test_the_order_of_ends_and_what_is_inlined_matter() -> None:

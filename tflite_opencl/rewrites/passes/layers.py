@@ -13,14 +13,14 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from delegate.inspect import Graph, Tensor
+from delegate.inspect import Graph, Tensor, integers
 from tflite_opencl.rewrites.changes import NoMatch, quanta
 from tflite_opencl.rewrites.passes.convolutions import Conv2D, convolution_of
 
 Reals = NDArray[np.float64]
 Range = tuple[Reals, Reals]  # minimum and maximum real value of each channel: (c,), (c,)
 # Name -> minimum and maximum real value; None: unbounded.
-CLAMPS = {"RELU": (0.0, None), "RELU6": (0.0, 6.0), "RELU_N1_TO_1": (-1.0, 1.0)}
+CLAMPS = {name: ends for name, ends in integers.FUSED_BOUNDS.items() if name != "NONE"}
 _MULTIPLIER_SLACK = 2.0**-10  # quanta; far more than the error of a 31-bit multiplier
 
 

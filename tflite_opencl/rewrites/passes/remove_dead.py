@@ -9,14 +9,15 @@ or are custom ops. TFLite runs dead nodes, too, so every target saves their time
 
 from __future__ import annotations
 
+from delegate.graph.partition import CALLERS
+from delegate.graph.resources import OPS
 from delegate.inspect import Graph, Node, Tensor
 from tflite_opencl.rewrites.changes import Change, NoMatch, Notes, changed, without_unread
 
 # Ops with side effects. Source: tflite/core/subgraph.cc, OpMightHaveSideEffect
-_SIDE_EFFECTS = frozenset(
-    {"ASSIGN_VARIABLE", "CALL", "CALL_ONCE", "HASHTABLE", "HASHTABLE_IMPORT", "IF", "VAR_HANDLE"}
-    | {"READ_VARIABLE", "STABLEHLO_COMPOSITE", "WHILE", "RANDOM_STANDARD_NORMAL", "RANDOM_UNIFORM"}
-    | {"MULTINOMIAL"}
+_SIDE_EFFECTS = (
+    *(*CALLERS, "STABLEHLO_COMPOSITE", *OPS, "HASHTABLE", "HASHTABLE_IMPORT"),
+    *("MULTINOMIAL", "RANDOM_STANDARD_NORMAL", "RANDOM_UNIFORM"),
 )
 
 

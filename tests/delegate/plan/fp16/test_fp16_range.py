@@ -8,8 +8,10 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
+from delegate.graph.float_results import float_result
 from delegate.graph.ir import Node, Tensor
-from delegate.plan.fp16.fp16_range import Ranges
+from delegate.ops import ops
+from delegate.plan.fp16.fp16_range import BOUNDS, Ranges
 from tests.support.model import const, op, t
 
 SHAPE = (1, 8, 8, 4)
@@ -75,6 +77,8 @@ def test_a_mask_is_of_floats_and_what_softmax_gives_is_not(hidden: float) -> Non
         (lambda x, y, z: [op("LOGISTIC", [x], [y]), op("MUL", [x, y], [z])], True),
         (lambda x, y, z: [op("RELU6", [x], [y]), op("MUL", [x, y], [z])], True),
         (lambda x, y, z: [op("RELU", [x], [y]), op("MUL", [x, y], [z])], False),
+        (lambda x, y, z: [op("RELU", [x], [y]), op("STABLEHLO_MULTIPLY", [x, y], [z])], False),
+        (lambda x, y, z: [op("SEGMENT_SUM", [x, t((8,), "int32")], [z])], False),
         (lambda x, y, z: [op("RELU6", [x], [y]), op("MUL", [y, y], [z])], True),
         (lambda x, y, z: [op("RELU6", [x], [y]), op("SQUARE", [y], [z])], True),
         (lambda x, y, z: [op("SQUARE", [x], [z])], False),
@@ -119,3 +123,7 @@ def test_a_bias_may_be_large() -> None:
     bias = const(np.full(4, 1e6, np.float32))
     weights = const(np.ones((4, 1, 1, 4), np.float32))
     assert noted([op("CONV_2D", [x, weights, bias], [y], CONV)]) == [True]
+
+
+def test_every_op_says_how_large_its_results_are() -> None:
+    assert {float_result(name).growth for name in ops()} == BOUNDS.keys()
