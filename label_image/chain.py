@@ -36,15 +36,12 @@ class ChainJudge(contextlib.ExitStack):
         if self._is_ended or taken is None or not (taken.others and taken.delegated):
             return ()
         try:
-            if self._job.is_timed:
-                with open_judge(self._job, self._runtime, self._graph, taken) as judge:
-                    return judge.shares()
-            if self._job.own_batch > 1:
+            if self._job.own_batch > 1 and not self._job.is_timed:
                 raise RunError("the model takes several pictures at once")
             if self._judge is None:
-                opening = open_judge(self._job, self._runtime, self._graph, taken)
-                self._judge = self.enter_context(opening)
-            return self._judge.shares(pixels)
+                context = open_judge(self._job, self._runtime, self._graph, taken)
+                self._judge = self.enter_context(context)
+            return self._judge.shares(None if self._job.is_timed else pixels)
         except (RunError, DelegateFailed) as error:
             log.warning("the delegates are not judged apart: %s", reason_of(error))
             self._is_ended = True

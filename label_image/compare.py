@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from delegate.inspect import Graph
-from label_image.path import Outputs
+from label_image.run_result import Outputs
 from tflite_opencl.harness.chain import Shares
 from tflite_opencl.oracle.difference import Difference, difference, judged
 
@@ -171,16 +171,16 @@ def distances_between(
     )
 
 
-def distance_entry(found: Distances | None, number: int) -> dict[str, int | float | None]:
+def distance_entry(distances: Distances | None, number: int) -> dict[str, int | float | None]:
     """Return, for JSON, the differences of OpenCL's output with this number."""
-    if found is None:
+    if distances is None:
         return {}
     return {
-        "max_difference_reference": _finite(found.gpu_to_reference, number),
-        "max_difference_cpu": _finite(found.gpu_to_cpu, number),
+        "max_difference_reference": _finite(distances.gpu_to_reference, number),
+        "max_difference_cpu": _finite(distances.gpu_to_cpu, number),
     }
 
 
-def _finite(found: Difference, number: int) -> int | float | None:
-    apart = found.each[number] if number < len(found.each) else None
+def _finite(difference: Difference, number: int) -> int | float | None:
+    apart = difference.each[number] if number < len(difference.each) else None
     return apart if apart is not None and math.isfinite(apart) else None

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import math
+import traceback
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TextIO
 
@@ -28,6 +29,7 @@ from tflite_opencl.console.errors import (
     reason_of,
 )
 from tflite_opencl.console.start import OutputError, lead_nowhere
+from tflite_opencl.harness.job import Delegation, Job
 from tflite_opencl.interpreters.runtime import TYPE_NUMBERS
 
 _LEVEL_NAMES = {"WARNING": "WARN", "CRITICAL": "FATAL"}
@@ -110,6 +112,34 @@ def log_error(error: Exception, verbose: bool) -> int:
     level = error.level if isinstance(error, RunError) else logging.ERROR
     log.log(level, "%s", text, exc_info=error if verbose else None)
     return code_of(error)
+
+
+def log_messages(messages: Iterable[tuple[int, str]]) -> None:
+    """Log texts, each at its level."""
+    for level, text in messages:
+        log.log(level, "%s", text)
+
+
+def log_fallback(error: Exception, job: Job) -> None:
+    """Log why OpenCL failed, and what runs the model instead."""
+    log_error(error, job.verbose)
+    who = f"{job.library} and the CPU run" if job.external else "the CPU runs"
+    log.warning("%s the model instead", who)
+    # Memory held by the failed run must not slow down the next one.
+    traceback.clear_frames(error.__traceback__)
+
+
+def warn_of_nothing_taken(taken: Delegation | None, graph: Graph) -> None:
+    """Warn if the OpenCL delegate, or the other one, took no node."""
+    if taken is not None and not graph.nodes:
+        log.warning("the model has no operators: OpenCL has nothing to run")
+    elif taken is not None and not taken.delegated:
+        who = f"{taken.library} and the CPU run" if taken.others else "the CPU runs"
+        text = "the OpenCL delegate took none of the model's %d nodes: %s them all"
+        log.warning(text, len(graph.nodes), who)
+    if taken is not None and taken.library and graph.nodes and not taken.others:
+        text = "%s took none of the model's %d nodes; the delegate of the first flag chooses first"
+        log.warning(text, taken.library, len(graph.nodes))
 
 
 @contextlib.contextmanager

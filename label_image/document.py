@@ -10,9 +10,9 @@ from typing import Any
 from label_image.compare import Distances, Outcome, Totals
 from label_image.expect import Entry
 from label_image.judgement import Judgement
-from label_image.path import Path
 from label_image.report import rate_of
 from label_image.result import Result
+from label_image.run_result import RunResult
 from tflite_opencl.cli.messages import stamped
 from tflite_opencl.oracle.difference import Difference
 
@@ -20,13 +20,13 @@ _TIMES = ("average_ms", "min_ms", "median_ms", "cpu_load", "gpu_load")
 
 
 def document(
-    about: Entry, judgement: Judgement, threads: int | None, results: Mapping[str, Entry]
+    about: Entry, judgement: Judgement, threads: int | None, decoded: Mapping[str, Entry]
 ) -> str:
     """Return the run of one picture; unknown values are null, with the reason next to them.
 
-    `results`: a path's name, such as "gpu" -> its results for the picture.
+    `decoded`: a path's name, such as "gpu" -> its results for the picture.
     """
-    return json.dumps(stamped({**about, **_paths(judgement, threads, results)}), indent=2)
+    return json.dumps(stamped({**about, **_paths(judgement, threads, decoded)}), indent=2)
 
 
 def picture_entry(outcome: Outcome, result: Result) -> dict[str, Any]:
@@ -48,49 +48,48 @@ def count_entry(totals: Totals) -> dict[str, Any]:
 
 
 def _paths(
-    judgement: Judgement, threads: int | None, results: Mapping[str, Entry]
+    judgement: Judgement, threads: int | None, decoded: Mapping[str, Entry]
 ) -> dict[str, Any]:
     """Return why OpenCL failed, if it did, each path, and OpenCL's differences from the others."""
-    gpu, cpu, totals = judgement.gpu, judgement.cpu, judgement.totals
+    results, totals = judgement.results, judgement.totals
     entries: dict[str, Any] = {"failure": judgement.failure} if judgement.failure else {}
-    if cpu is not None:
-        entries[judgement.other] = _path_entry(cpu, threads, results.get(judgement.other, {}))
-    if gpu is None:
+    for name, result in results.by_name.items():
+        entries[name] = _path_entry(result, threads, decoded.get(name, {}))
+    if results.gpu is None:
         return entries
-    entries["gpu"] = _path_entry(gpu, threads, results.get("gpu", {}))
-    if totals.compared and not judgement.job.is_timed:
+    if totals.compared and not results.job.is_timed:
         entries["compared"] = {"pictures": totals.compared, "seconds": totals.comparing_seconds}
-    why = "no picture was classified" if judgement.beside is not None else "--compare=false"
+    why = "no picture was classified" if results.beside is not None else "--compare=false"
     nothing = Difference(None, why)
-    found = totals.distances or Distances(nothing, nothing, nothing)
-    entries |= difference_entry(found) | {"speedup": judgement.speedup}
-    if judgement.other_kernels:
-        entries["other_kernels"] = judgement.other_kernels
-    to_reference, to_cpu = found.gpu_to_reference, found.gpu_to_cpu
+    distances = totals.distances or Distances(nothing, nothing, nothing)
+    entries |= difference_entry(distances) | {"speedup": results.speedup}
+    if results.other_kernels:
+        entries["other_kernels"] = results.other_kernels
+    to_reference, to_cpu = distances.gpu_to_reference, distances.gpu_to_cpu
     if to_reference.are_floats and to_cpu.are_floats:  # their entries already say so
         return entries
     reason = to_reference.reason or to_cpu.reason
     return entries | {"not_compared": reason} if reason else entries
 
 
-def _path_entry(path: Path, threads: int | None, results: Entry) -> dict[str, Any]:
-    """Return a path: where it ran, its times, `results`, and the nodes OpenCL took."""
-    taken = path.delegation
+def _path_entry(result: RunResult, threads: int | None, decoded: Entry) -> dict[str, Any]:
+    """Return a path: where it ran, its times, its results, and the nodes OpenCL took."""
+    taken = result.delegation
     entry = _named(taken, "device", "platform", "driver") if taken else {}
-    if path.times is not None:
-        entry |= _named(path.times, *_TIMES)
-        if path.longer is not None:
-            entry["compared"] = _named(path.longer, *_TIMES, "runs")
+    if result.times is not None:
+        entry |= _named(result.times, *_TIMES)
+        if result.longer is not None:
+            entry["compared"] = _named(result.longer, *_TIMES, "runs")
     else:
-        entry |= {"pictures_per_second": path.per_second, "average_ms": path.picture_ms}
-        entry |= _named(path, "cpu_load", "batch")
-    entry["load_ms"] = path.load_ms
-    if path.load_parts:
-        entry["load"] = {f"{phase}_ms": spent for phase, spent in path.load_parts.items()}
+        entry |= {"pictures_per_second": result.per_second, "average_ms": result.picture_ms}
+        entry |= _named(result, "cpu_load", "batch")
+    entry["load_ms"] = result.load_ms
+    if result.load_parts:
+        entry["load"] = {f"{phase}_ms": spent for phase, spent in result.load_parts.items()}
     if taken is None:
-        return entry | {"threads": threads, **results}
+        return entry | {"threads": threads, **decoded}
     entry |= {
-        **results,
+        **decoded,
         "nodes": len(taken.verdicts),
         "delegated": taken.delegated,
         "partitions": len(taken.partitions),
@@ -99,7 +98,7 @@ def _path_entry(path: Path, threads: int | None, results: Entry) -> dict[str, An
     }
     if taken.library:
         entry["external"] = {"library": taken.library, "nodes": [*taken.others]}
-    if path.portions:
+    if result.portions:
         entry["devices"] = [
             {
                 "index": portion.device.index,
@@ -109,7 +108,7 @@ def _path_entry(path: Path, threads: int | None, results: Entry) -> dict[str, An
                 "pictures_per_second": rate_of(portion),
                 **({"failure": portion.failure} if portion.failure else {}),
             }
-            for portion in path.portions
+            for portion in result.portions
         ]
     return entry
 
@@ -118,13 +117,13 @@ def _named(of: object, *names: str) -> dict[str, Any]:
     return {name: getattr(of, name) for name in names}
 
 
-def difference_entry(found: Distances) -> dict[str, Any]:
+def difference_entry(distances: Distances) -> dict[str, Any]:
     entry: dict[str, Any] = {
-        "max_difference_quanta_reference": found.gpu_to_reference.quanta,
-        "max_difference_quanta_cpu": found.gpu_to_cpu.quanta,
+        "max_difference_quanta_reference": distances.gpu_to_reference.quanta,
+        "max_difference_quanta_cpu": distances.gpu_to_cpu.quanta,
     }
-    if found.shares is not None:
-        pairs = {"opencl": found.shares.own, "external": found.shares.library}
+    if distances.shares is not None:
+        pairs = {"opencl": distances.shares.own, "external": distances.shares.library}
         entry["shares"] = {
             name: {"max_difference_quanta": each.quanta, "max_difference": each.floats}
             for name, each in pairs.items()

@@ -19,7 +19,7 @@ from label_image import console
 from label_image.compare import Outcome
 from label_image.document import totals_entry
 from label_image.heads.classes import CLASSIFICATION
-from label_image.paths import Paths
+from label_image.paths import open_paths
 from label_image.picture_record import PictureRecord, record_of, result_of
 from label_image.prepare import PreparedRun
 from label_image.report import summary_text
@@ -46,7 +46,7 @@ class ManyPictures:
         """`width`: of the text on stderr."""
         self._width = width
         self._prepared, self._settings, self._out = prepared, prepared.settings, out
-        self._found: Sequence[str] = ()  # files and folders
+        self._given: Sequence[str] = ()  # files and folders
         self._names: Mapping[str, str] = {}  # display names that differ from the path
         # Pictures of folders that no installed reader supports, by the reader they need.
         self._skipped = Counter[str]()
@@ -64,21 +64,23 @@ class ManyPictures:
             sinks = Sinks(stack, prepared, self._out)
             self._done.update(sinks.resume())
             paths = stack.enter_context(
-                Paths(
+                open_paths(
                     job, prepared.runtime, prepared.graph, floats=floats,
                     compares_all=settings.compares_all,
                 )
             )  # fmt: skip
-            paths.open()
-            paths.open_others()
+            series = Series(paths, compares_all=settings.compares_all)
             sinks.open_lines()
             with contextlib.suppress(KeyboardInterrupt):  # print and write the results so far
-                self._classify(Series(paths), sinks)
+                self._classify(series, sinks)
             with interrupts.held():
-                judgement = paths.judgement
+                judgement = series.judgement
                 sinks.end(self._header, totals_entry(judgement, settings.cpu_threads))
         text = summary_text(judgement, prepared.kernels, self._width, sinks.facts)
-        return self._ended(text, judgement.totals.unreadable, sinks) or judgement.exit_code()
+        if code := self._ended(text, judgement.totals.unreadable, sinks):
+            return code
+        console.log_messages(judgement.end_messages)
+        return judgement.exit_code
 
     @property
     def _header(self) -> dict[str, Any]:
@@ -101,12 +103,12 @@ class ManyPictures:
             if not os.path.isdir(settings.watch):
                 raise RunError(f"--watch: there is no folder {settings.watch}")
             return job_of_many(prepared)
-        found = find_pictures(settings.pictures or [settings.image])
-        is_there = is_file(found[0]) or os.path.isdir(found[0])
-        if len(found) == 1 and (found[0] == STDIN or not is_there):
-            kept = stack.enter_context(kept_file(found[0]))
-            self._names, found = {kept: found[0]}, [kept]
-        self._found = found
+        given = find_pictures(settings.pictures or [settings.image])
+        is_there = is_file(given[0]) or os.path.isdir(given[0])
+        if len(given) == 1 and (given[0] == STDIN or not is_there):
+            copy = stack.enter_context(kept_file(given[0]))
+            self._names, given = {copy: given[0]}, [copy]
+        self._given = given
         return job_of_many(prepared)
 
     def _pictures(self, skipped: Counter[str]) -> Iterator[tuple[int, str | None]]:
@@ -114,9 +116,9 @@ class ManyPictures:
 
         None: none at the moment.
         """
-        left = self._done.copy()
+        done = self._done.copy()
         which, of = self._settings.shard or (1, 1)
-        paths: Iterable[str | None] = picture_paths(self._found, skipped)
+        paths: Iterable[str | None] = picture_paths(self._given, skipped)
         if self._settings.watch is not None:
             paths = watch_folder(self._settings.watch)
         number = 0
@@ -126,8 +128,8 @@ class ManyPictures:
                 yield number, None
             elif (number - which) % of:
                 continue
-            elif left[path]:
-                left[path] -= 1
+            elif done[path]:
+                done[path] -= 1
             else:
                 yield number, path
 
@@ -152,19 +154,19 @@ class ManyPictures:
         if settings.watch is not None:
             bar = contextlib.nullcontext(_no_step)
         with bar as step, contextlib.closing(outcomes):
-            for kept in outcomes:
+            for outcome in outcomes:
                 with interrupts.held():  # print and write a counted picture, too, and completely
-                    is_read = self._tell(kept, numbers.popleft(), sinks)
+                    is_read = self._report(outcome, numbers.popleft(), sinks)
                 interrupts.check()
                 step()
                 if not is_read and not sinks.sinks:
                     break  # a closed pipe, as with `| head`
 
-    def _tell(self, kept: Outcome, number: int, sinks: Sinks) -> bool:
+    def _report(self, outcome: Outcome, number: int, sinks: Sinks) -> bool:
         """Print and write a picture's outcome; return whether the rows have a reader."""
-        result = result_of(self._prepared.meaning, kept, self._settings.num_results_of_several)
-        record = record_of(kept, self._names.get(kept.path, kept.path), result)
-        return self._show(record, result, kept.path, number, sinks)
+        result = result_of(self._prepared.meaning, outcome, self._settings.num_results_of_several)
+        record = record_of(outcome, self._names.get(outcome.path, outcome.path), result)
+        return self._show(record, result, outcome.path, number, sinks)
 
     def _show(
         self, record: PictureRecord, result: Result | None, path: str, number: int, sinks: Sinks

@@ -14,16 +14,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from label_image import console
-from label_image.console import writing
+from label_image.console import log_messages, writing
 from label_image.document import document
 from label_image.drawing import DRAWN, MASK, draw_scene, write_drawing
+from label_image.judgement import Judgement, PathResults, judge
 from label_image.page.write import write_page
-from label_image.path import Outputs, Path
-from label_image.paths import Paths
 from label_image.prepare import PreparedRun
 from label_image.report import summary_text
 from label_image.result import Result, file_names
+from label_image.run_result import Outputs, RunResult
 from label_image.sinks import lines_to
+from label_image.timed_paths import run_beside, run_first, run_tuned
 from tflite_opencl.console import bars, interrupts
 from tflite_opencl.console.errors import RunError
 from tflite_opencl.console.files import file_obstacle, write_file
@@ -42,11 +43,7 @@ results = logging.getLogger("label_image.results")
 
 
 class OnePicture:
-    """A run on one picture, or on the values of --input.
-
-    Attributes:
-        paths: those that have run.
-    """
+    """A run on one picture, or on the values of --input."""
 
     def __init__(self, prepared: PreparedRun, out: TextIO, width: int) -> None:
         """Read the picture; `width`: of the text on stderr. Raises: RunError, as `read_picture`."""
@@ -55,15 +52,13 @@ class OnePicture:
         self._prepared, self._settings, self._out = prepared, prepared.settings, out
         self._width = width
         self._picture: NDArray[Any] | None = None  # None: the model has no picture input
-        job = replace(prepared.job(self._main_input()), is_timed=True)
-        self.paths = Paths(job, prepared.runtime, prepared.graph)
+        self._job = replace(prepared.job(self._main_input()), is_timed=True)
 
     def run(self) -> int:
         """Run the model, print and write the results, and return the exit code."""
-        self.answer()
-        settings, judgement = self._settings, self.paths.judgement
-        gpu, by_name = judgement.gpu, judgement.paths
-        results = {name: self._result(path.outputs) for name, path in by_name.items()}
+        settings, judgement = self._settings, self.run_paths()
+        gpu, by_name = judgement.results.gpu, judgement.results.by_name
+        decoded = {name: self._result(result.outputs) for name, result in by_name.items()}
         if gpu is not None:
             console.write(sys.stderr, summary_text(judgement, self._prepared.kernels, self._width))
             if gpu.profile is not None:
@@ -74,44 +69,62 @@ class OnePicture:
             _write_trace(settings.trace, gpu)
         if settings.json is not None:
             apart = judgement.totals.distances
-            entries = {n: each.entry(apart if n == "gpu" else None) for n, each in results.items()}
+            entries = {n: each.entry(apart if n == "gpu" else None) for n, each in decoded.items()}
             with lines_to(settings.json, self._out) as write:
                 write(document(self._about(), judgement, settings.cpu_threads, entries))
         if settings.report is not None:
             # OpenCL's comes first.
             paths = {
-                self._path_name(name, path): (path, results[name].lines)
-                for name, path in sorted(by_name.items(), reverse=True)
+                self._path_name(name, result): (result, decoded[name].lines)
+                for name, result in sorted(by_name.items(), reverse=True)
             }
             scene, picture = self._result(judgement.answer).scene, self._picture
             if picture is not None:
                 picture = np.asarray(draw_scene(picture, scene, settings.num_results))
             write_page(settings.report, self._prepared, judgement, paths, picture)
-        return judgement.exit_code()
+        log_messages(judgement.end_messages)
+        return judgement.exit_code
 
-    def answer(self) -> None:
-        """Run the job on all paths and print its results, immediately on a terminal.
+    def run_paths(self) -> Judgement:
+        """Run the job on all paths, print its results, and return the verdict.
 
-        Results found to be wrong are followed by the CPU's.
+        Results are printed immediately on a terminal. Wrong ones are followed by the CPU's.
         """
-        paths, prepared = self.paths, self._prepared
-        paths.open()
-        answer = paths.judgement.answer
-        result = self._result(answer)
-        paths.floats = result.scene.rows is None
-        shown = answer if prepared.is_watched else ()
+        prepared = self._prepared
+        results = run_first(self._job, prepared.runtime, prepared.graph)
+        first = self._result(results.outputs)
+        shown = results.outputs if prepared.is_watched else ()
         if shown:
-            self.show(result)
-        with self._table_above():
-            paths.compare_one()
+            self.show(first)
+        floats = first.scene.rows is None
+        with self._table_above(Judgement(results)):
+            judgement = self._compare(results, floats)
         if prepared.tunes_after:
-            with self._table_above(_MEASURING):
-                paths.tune()
-        answer = paths.judgement.answer
-        is_other = bool(paths.judgement.failure) and answer is not shown
+            with self._table_above(judgement, _MEASURING):
+                judgement = self._tune(judgement, floats)
+        answer = judgement.answer
+        is_other = bool(judgement.failure) and answer is not shown
         if answer and (not shown or is_other):
             self.show(self._result(answer))
-        paths.require_finite(answer)
+        if judgement.not_finite:
+            log.error("%s", judgement.not_finite)
+        return judgement
+
+    def _compare(self, results: PathResults, floats: bool) -> Judgement:
+        """Run the other paths, and return the verdict; `floats`: as for `run_beside`."""
+        judgement = judge(run_beside(results, floats))
+        log_messages(judgement.wrong_messages(judgement.totals.distances))
+        return judgement
+
+    def _tune(self, judgement: Judgement, floats: bool) -> Judgement:
+        """Tune the kernels if that is still to do; outputs that changed are compared again."""
+        results = judgement.results
+        tuned = None if judgement.failure else run_tuned(results)
+        if tuned is None or results.gpu is None:
+            return judgement
+        is_same = all(map(np.array_equal, tuned.outputs, results.gpu.outputs))
+        results = replace(results, gpu=tuned, untuned=results.gpu)
+        return judge(results) if is_same else self._compare(results, floats)
 
     def show(self, result: Result) -> None:
         """Log the results, and write the requested outputs and picture."""
@@ -154,23 +167,24 @@ class OnePicture:
             log.info("number of outputs: %d", len(graph.outputs))
         return pixels
 
-    def _table_above(self, note: str = "") -> contextlib.AbstractContextManager[object]:
+    def _table_above(
+        self, judgement: Judgement, note: str = ""
+    ) -> contextlib.AbstractContextManager[object]:
         """Print the table so far above the progress bars."""
-        judgement, kernels = self.paths.judgement, self._prepared.kernels
-        if judgement.gpu is None or not self._prepared.is_watched:
+        if judgement.results.gpu is None or not self._prepared.is_watched:
             return contextlib.nullcontext()
-        return bars.below(summary_text(judgement, kernels, self._width) + note)
+        return bars.below(summary_text(judgement, self._prepared.kernels, self._width) + note)
 
     def _result(self, outputs: Outputs) -> Result:
         size = None if self._picture is None else self._picture.shape[:2]
         meaning, most = self._prepared.meaning, self._settings.num_results
         return Result(meaning, outputs, size, most, self._prepared.batch)
 
-    def _path_name(self, name: str, path: Path) -> str:
+    def _path_name(self, name: str, result: RunResult) -> str:
         """Return the display name of a path of the document."""
-        cpu, taken = f"CPU, {self._prepared.kernels}", path.delegation
+        cpu, taken = f"CPU, {self._prepared.kernels}", result.delegation
         if taken is not None and taken.library:
-            return self.paths.job.delegates
+            return self._job.delegates
         if taken is not None and not taken.delegated:
             return f"{cpu}, beside an idle OpenCL delegate"
         return {"gpu": "OpenCL", "cpu": cpu, "external": "external delegate"}[name]
@@ -197,7 +211,7 @@ def _check_outputs(prepared: PreparedRun) -> None:
             raise RunError(f"cannot write {path}: {obstacle}")
 
 
-def _write_trace(path: str, gpu: Path | None) -> None:
+def _write_trace(path: str, gpu: RunResult | None) -> None:
     if gpu is None or (trace := gpu.trace) is None:
         log.warning("%s is not written: no node ran on OpenCL", path)
         return

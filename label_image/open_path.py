@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Opens a path: timed on one input through TFLite, or for many pictures, in TFLite or a Model.
+"""Opens a path for many pictures, in TFLite or a Model.
 
 Prints label_image's own log lines. Neither reads pictures nor decodes results.
 """
@@ -16,10 +16,11 @@ import numpy as np
 
 from delegate import Model, Unsupported, Verdict
 from delegate.inspect import Graph, examine, several_devices
-from label_image.console import delegate_failures, interpreter_state, profile_lines
+from label_image.console import delegate_failures, warn_of_nothing_taken
 from label_image.heads.final_boxes import zero_unused_rows
-from label_image.path import Array, Outputs, Path, model_path, outputs_of_each
-from tflite_opencl.console import bars, interrupts
+from label_image.path import OpenPath, model_path, outputs_of_each, with_times
+from label_image.run_result import Array, Outputs, RunResult
+from tflite_opencl.console import bars
 from tflite_opencl.console.errors import RunError
 from tflite_opencl.harness.job import Delegation, Job
 from tflite_opencl.harness.open_job import (
@@ -34,35 +35,22 @@ from tflite_opencl.interpreters.interpreter import outputs_of
 from tflite_opencl.interpreters.own_interpreter import not_whole
 from tflite_opencl.interpreters.runtime import Runtime
 
-_OF_MODELS = (
-    "tune",
-    "exclude_isa",
-    "device_profile",
-    "precision",
-    "isolate",
-    "run_timeout",
-)  # options that class Model supports, too
-
 log = logging.getLogger("label_image")
-results = logging.getLogger("label_image.results")
-stdout = logging.getLogger("tflite_opencl.stdout")
 
 
 @contextlib.contextmanager
-def open_path(job: Job, runtime: Runtime, graph: Graph) -> Iterator[Path]:
-    """Yield the job's path; after Ctrl-C a timed one has the times so far and no outputs.
+def open_path(job: Job, runtime: Runtime, graph: Graph) -> Iterator[OpenPath]:
+    """Yield the job's path, ready for pictures.
 
     Raises:
         RunError: TFLite cannot run the model, or the external delegate cannot be used.
         NoDeviceError: there is no OpenCL device, or not the requested one.
-        DelegateFailed: the OpenCL delegate, or a run with it, failed.
+        DelegateFailed: the OpenCL delegate failed.
     """
     with contextlib.ExitStack() as stack:
         with delegate_failures():
             path = None
-            if job.is_timed:
-                path = _timed(job, runtime, graph)
-            elif job.own_batch > 1:
+            if job.own_batch > 1:
                 pass  # neither class Model nor a resized interpreter runs it
             elif job.opencl is not None and runtime.why_not:
                 path = _without_tflite(stack, job, runtime, graph)
@@ -71,49 +59,10 @@ def open_path(job: Job, runtime: Runtime, graph: Graph) -> Iterator[Path]:
             if path is None:
                 opened = stack.enter_context(open_interpreter(_on_one(job), runtime, graph))
                 path = _through_tflite(opened, job, runtime, graph)
-        if not (job.is_timed or job.quiet):
+        if not job.quiet:
             log_applied(delegate_names(job))
-            _warn_of_nothing_taken(path.delegation, graph)
+            warn_of_nothing_taken(path.facts.delegation, graph)
         yield path
-
-
-def _timed(job: Job, runtime: Runtime, graph: Graph) -> Path:
-    announced = [] if job.quiet else delegate_names(job)
-    with open_interpreter(job, runtime, graph, announced) as opened:
-        taken = opened.delegation
-        path = Path(opened.load_ms, delegation=taken, load_parts=opened.load_parts)
-        if not job.quiet:
-            _warn_of_nothing_taken(taken, graph)
-            if job.verbose:
-                reasons = {each.node: each.reason for each in taken.verdicts} if taken else None
-                stdout.info("%s", interpreter_state(graph, reasons))
-        path.times = opened.measure(job.count, job.warmup_runs)
-        if not job.quiet:
-            log.info("invoked")
-            results.info("average time: %g ms", path.times.average_ms)
-            if taken and job.profile_rows:
-                for line in profile_lines(opened.profile(), job.profile_rows):
-                    results.info("%s", line)
-        if interrupts.was_pressed():  # Ctrl-C may have left outputs of the last run incomplete
-            return path
-        path.outputs, path.judged_by = zero_unused_rows(graph, opened.outputs()), opened.judge
-        path.profile = opened.node_profile(graph) if job.profile_rows else None
-        path.trace = opened.trace(f"label_image, {taken.device}") if taken and job.traces else None
-        path.longer = opened.measure_longer(job.longer_s) if job.longer_s else None
-        return path
-
-
-def _warn_of_nothing_taken(taken: Delegation | None, graph: Graph) -> None:
-    """Warn if the OpenCL delegate, or the other one, took no node."""
-    if taken is not None and not graph.nodes:
-        log.warning("the model has no operators: OpenCL has nothing to run")
-    elif taken is not None and not taken.delegated:
-        who = f"{taken.library} and the CPU run" if taken.others else "the CPU runs"
-        text = "the OpenCL delegate took none of the model's %d nodes: %s them all"
-        log.warning(text, len(graph.nodes), who)
-    if taken is not None and taken.library and graph.nodes and not taken.others:
-        text = "%s took none of the model's %d nodes; the delegate of the first flag chooses first"
-        log.warning(text, taken.library, len(graph.nodes))
 
 
 def _on_one(job: Job) -> Job:
@@ -125,7 +74,9 @@ def _on_one(job: Job) -> Job:
     return replace(job, opencl=replace(job.opencl, device=one.index))
 
 
-def _without_tflite(stack: contextlib.ExitStack, job: Job, runtime: Runtime, graph: Graph) -> Path:
+def _without_tflite(
+    stack: contextlib.ExitStack, job: Job, runtime: Runtime, graph: Graph
+) -> OpenPath:
     """Return the path of a model that OpenCL runs whole; nothing else can without TFLite."""
     try:
         return _whole_model(stack, job, graph)
@@ -133,7 +84,7 @@ def _without_tflite(stack: contextlib.ExitStack, job: Job, runtime: Runtime, gra
         raise RunError(not_whole(refusal, runtime.why_not)) from refusal
 
 
-def _whole_or_none(stack: contextlib.ExitStack, job: Job, graph: Graph) -> Path | None:
+def _whole_or_none(stack: contextlib.ExitStack, job: Job, graph: Graph) -> OpenPath | None:
     """Return the path of a model that OpenCL runs whole; None: it cannot."""
     try:
         return _whole_model(stack, job, graph)
@@ -146,7 +97,7 @@ def _whole_or_none(stack: contextlib.ExitStack, job: Job, graph: Graph) -> Path 
         return None
 
 
-def _whole_model(stack: contextlib.ExitStack, job: Job, graph: Graph) -> Path:
+def _whole_model(stack: contextlib.ExitStack, job: Job, graph: Graph) -> OpenPath:
     """Return the path of a Model. Raises: Unsupported: OpenCL cannot run all of it."""
     options, begin_s = job.opencl, time.perf_counter()
     assert options is not None
@@ -160,8 +111,7 @@ def _whole_model(stack: contextlib.ExitStack, job: Job, graph: Graph) -> Path:
     if limit := next(filter(limits.get, limits), None):  # class Model cannot enforce these
         raise Unsupported(f"--{limit} leaves nodes to the CPU")
     with bars.start() as watch:
-        kept = {name: getattr(options, name) for name in _OF_MODELS}
-        model = stack.enter_context(Model(graph, options.device, job.batch or 1, **kept))
+        model = stack.enter_context(Model(graph, batch=job.batch or 1, **options.of_model()))
     load_ms = 1e3 * (time.perf_counter() - begin_s)
     infos = [portion.device for portion in model.portions] or [model.device]
     taken = Delegation(
@@ -173,10 +123,11 @@ def _whole_model(stack: contextlib.ExitStack, job: Job, graph: Graph) -> Path:
         tuning_left=model.tuning_left,
     )
     parts = {phase: seconds * 1e3 for phase, seconds in watch.seconds.items()}
-    return model_path(model, job, graph, load_ms=load_ms, delegation=taken, load_parts=parts)
+    facts = RunResult(load_ms, delegation=taken, load_parts=parts)
+    return model_path(model, job, graph, facts)
 
 
-def _through_tflite(opened: OpenInterpreter, job: Job, runtime: Runtime, graph: Graph) -> Path:
+def _through_tflite(opened: OpenInterpreter, job: Job, runtime: Runtime, graph: Graph) -> OpenPath:
     batch, own, has_warned = job.batch or 1, job.own_batch, job.quiet
 
     def run(pixels: Array) -> list[Outputs]:
@@ -186,31 +137,34 @@ def _through_tflite(opened: OpenInterpreter, job: Job, runtime: Runtime, graph: 
             text = "the model takes %d pictures at once, and the last one fills what is left"
             log.warning(text, own)
         outputs = opened.run_each(job.input_number, pixels, own)
-        path.judged_by = opened.judge
         return [zero_unused_rows(graph, each) for each in outputs]
 
-    path = Path(
-        opened.load_ms, run, own, delegation=opened.delegation, load_parts=opened.load_parts
-    )
-
     if job.opencl is None and job.external is None and batch > 1 and own == 1:
-        begin_s = time.perf_counter()
-        values = np.random.default_rng(1).integers(0, 128, (batch, *job.input.shape[1:]))
-        sample = values.astype(job.input.dtype)
         with contextlib.suppress(RunError, RuntimeError, ValueError):  # for example a fixed RESHAPE
-            at_once = _resized(job, runtime, graph, batch)
-            load_ms = 1e3 * (time.perf_counter() - begin_s)
-            ours, theirs = at_once(sample), run(sample)
-            if len(ours) == batch and all(
-                all(map(np.array_equal, *each)) for each in zip(ours, theirs, strict=True)
-            ):
-                # A last, partial batch is not worth another resize.
-                return Path(
-                    load_ms,
-                    lambda pixels: at_once(pixels) if len(pixels) == batch else run(pixels),
-                    batch,
-                )
-    return path
+            return _in_batches(job, runtime, graph, run)
+    facts = RunResult(opened.load_ms, own, opened.delegation, opened.load_parts)
+    return OpenPath(facts, with_times(run, lambda: opened.judge))
+
+
+def _in_batches(
+    job: Job, runtime: Runtime, graph: Graph, run: Callable[[Array], list[Outputs]]
+) -> OpenPath:
+    """Return a path that runs whole batches at once, and others as `run`, picture by picture.
+
+    Raises: RunError, RuntimeError, ValueError: the model does not support the batch size.
+    """
+    begin_s, batch = time.perf_counter(), job.batch or 1
+    at_once = _resized(job, runtime, graph, batch)
+    facts = RunResult(1e3 * (time.perf_counter() - begin_s), batch)
+    values = np.random.default_rng(1).integers(0, 128, (batch, *job.input.shape[1:]))
+    sample = values.astype(job.input.dtype)
+    ours, theirs = at_once(sample), run(sample)
+    same = [all(map(np.array_equal, *each)) for each in zip(ours, theirs, strict=True)]
+    if len(ours) != batch or not all(same):
+        raise ValueError("the model mixes the pictures of a batch")
+    # A last, partial batch is not worth another resize.
+    run_batch = with_times(lambda pixels: at_once(pixels) if len(pixels) == batch else run(pixels))
+    return OpenPath(facts, run_batch)
 
 
 def _resized(

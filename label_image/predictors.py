@@ -19,8 +19,9 @@ import numpy as np
 from delegate import DelegateError, Options, Unsupported, Verdict
 from delegate.inspect import NotRestarted
 from label_image.open_path import open_path
-from label_image.path import Outputs, Path
+from label_image.path import OpenPath
 from label_image.picture_model import PictureModel
+from label_image.run_result import Outputs
 from label_image.scene import Class, Detection, Mask, Pose, Scene
 from tflite_opencl.console.errors import DelegateFailed, reason_of
 from tflite_opencl.console.errors import RunError as RunError
@@ -105,8 +106,8 @@ class Predictor(Generic[Result]):
             input_number=feeds.main,
         )
         self._stack = contextlib.ExitStack()
-        self._job, self._path = job, self._opened(job)
-        taken = self._path.delegation
+        self._job, self._path = job, self._open(job)
+        taken = self._path.facts.delegation
         self.device = "CPU" if taken is None else taken.device
         self.verdicts: Sequence[Verdict] = () if taken is None else taken.verdicts
 
@@ -126,7 +127,7 @@ class Predictor(Generic[Result]):
         except NotRestarted as over:
             log.warning("the CPU runs the model from now on: %s", over)
             self._stack.close()
-            self._path = self._opened(replace(self._job, opencl=None))
+            self._path = self._open(replace(self._job, opencl=None))
             self.device, self.verdicts = "CPU", ()
             results = self._run(several)
         return results if isinstance(pictures, list) else results[0]
@@ -145,39 +146,39 @@ class Predictor(Generic[Result]):
     def __exit__(self, *exception: object) -> None:
         self.close()
 
-    def _opened(self, job: Job) -> Path:
-        opened = open_path(job, runtime_if_any(), self._meaning.view.graph)
+    def _open(self, job: Job) -> OpenPath:
+        context = open_path(job, runtime_if_any(), self._meaning.view.graph)
         with _plain_errors():
-            path = self._stack.enter_context(opened)
-        taken = path.delegation
-        left = [] if taken is None else [each for each in taken.verdicts if not each.is_taken]
+            path = self._stack.enter_context(context)
+        taken = path.facts.delegation
+        refused = [] if taken is None else [each for each in taken.verdicts if not each.is_taken]
         if taken is not None and not taken.delegated:
             self._stack.close()
-            first = left[0]
+            first = refused[0]
             raise Unsupported(
-                f"{taken.device} runs none of the model's {len(left)} nodes; "
+                f"{taken.device} runs none of the model's {len(refused)} nodes; "
                 f"node {first.node} ({first.op}): {first.reason}"
             )
-        if taken is not None and left:
+        if taken is not None and refused:
             total = len(taken.verdicts)
-            log.warning("TFLite's CPU kernels run %d of the model's %d nodes", len(left), total)
+            log.warning("TFLite's CPU kernels run %d of the model's %d nodes", len(refused), total)
         return path
 
     def _results(self, pictures: Sequence[Picture]) -> Iterator[Result]:
         """Yield one result per picture, with as many batches in flight as the devices take."""
         waiting: deque[Any] = deque()
         sizes: deque[Sequence[int]] = deque()
-        for begin in range(0, len(pictures), self._path.batch):
+        for begin in range(0, len(pictures), self._path.facts.batch):
             tensors = []
-            for picture in pictures[begin : begin + self._path.batch]:
+            for picture in pictures[begin : begin + self._path.facts.batch]:
                 pixels = pixels_of(picture, self._has_alpha)
                 sizes.append(pixels.shape[:2])
                 tensors.append(to_input(pixels, *self._format))
             waiting.append(self._path.start(np.concatenate(tensors), lambda: None))
             if len(waiting) > self._path.ahead:
-                yield from self._read(waiting.popleft().outputs(), sizes)
+                yield from self._read(waiting.popleft().result().outputs, sizes)
         while waiting:
-            yield from self._read(waiting.popleft().outputs(), sizes)
+            yield from self._read(waiting.popleft().result().outputs, sizes)
 
     def _read(self, outputs: Sequence[Outputs], sizes: deque[Sequence[int]]) -> Iterator[Result]:
         for each in outputs:

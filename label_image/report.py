@@ -14,7 +14,7 @@ from delegate import DeviceInfo
 from delegate.inspect import Portion
 from label_image.compare import CPU, Totals
 from label_image.judgement import Judgement
-from label_image.path import Path
+from label_image.run_result import RunResult
 from tflite_opencl.console.tables import render
 from tflite_opencl.harness.chain import share_text
 from tflite_opencl.harness.job import Delegation
@@ -44,19 +44,22 @@ def summary_text(
 
     `kernels`: the CPU's, as named by Runtime.kernels. `more`: facts about all pictures.
     """
-    gpu, untuned, is_timed = judgement.gpu, judgement.untuned, judgement.job.is_timed
-    cpu = "EXTERNAL" if judgement.other == "external" else f"CPU, {kernels}"
-    ours = judgement.job.delegates if judgement.job.external else "OpenCL"
-    named = {f"{ours}, tuned" if untuned else ours: gpu, f"{ours}, first": untuned}
-    paths = {name: path for name, path in {**named, cpu: judgement.cpu}.items() if path is not None}
+    results, job = judgement.results, judgement.results.job
+    gpu, untuned = results.gpu, results.untuned
+    cpu = "EXTERNAL" if results.cpu_name == "external" else f"CPU, {kernels}"
+    ours = job.delegates if job.external else "OpenCL"
+    columns = {
+        f"{ours}, tuned" if untuned else ours: gpu, f"{ours}, first": untuned, cpu: results.cpu,
+    }  # fmt: skip
+    paths = {name: result for name, result in columns.items() if result is not None}
     table = table_of("")
-    for name, path in paths.items():
-        at_once = f"{path.batch} at once" if path.batch > 1 else "one by one"
-        table.add_column(name if is_timed else f"{name}, {at_once}", justify="right")
+    for name, result in paths.items():
+        at_once = f"{result.batch} at once" if result.batch > 1 else "one by one"
+        table.add_column(name if job.is_timed else f"{name}, {at_once}", justify="right")
     for word, texts in path_rows([*paths.values()]):
         table.add_row(word, *texts)
     grid = Table.grid(padding=(0, 2))
-    counts = [] if is_timed else [*count_facts(judgement.totals), *more]
+    counts = [] if job.is_timed else [*count_facts(judgement.totals), *more]
     for fact in (*counts, *speedup_facts(judgement), *comparison_facts(judgement, kernels)):
         grid.add_row(*fact)
     shown: list[RenderableType] = [table, grid]
@@ -99,37 +102,39 @@ def table_of(*headings: str, numbers: Sequence[int] = ()) -> Table:
     return table
 
 
-def path_rows(paths: Sequence[Path]) -> list[tuple[str, list[str]]]:
+def path_rows(results: Sequence[RunResult]) -> list[tuple[str, list[str]]]:
     """Return the times of each path, then its load times: a label, and one text per path."""
-    timed = [times for path in paths if (times := path.comparison_times) is not None]
+    timed = [times for each in results if (times := each.comparison_times) is not None]
     rows = [
-        (word, [text.format(each) for each in timed or paths])
+        (word, [text.format(each) for each in timed or results])
         for word, text in (_OF_TIMED if timed else _OF_MANY)
     ]
     loads = [times.gpu_load for times in timed]
     if any(load is not None for load in loads):
         rows.append(("GPU load", ["-" if load is None else f"{load:.2f}" for load in loads]))
-    rows.append(("load, ms", [f"{path.load_ms:.1f}" for path in paths]))
+    rows.append(("load, ms", [f"{each.load_ms:.1f}" for each in results]))
     for phase in _PHASES:
-        if any(phase in path.load_parts for path in paths):
-            parts = [path.load_parts for path in paths]
+        if any(phase in each.load_parts for each in results):
+            parts = [each.load_parts for each in results]
             rows.append((f"  {phase}", [f"{each[phase]:.1f}" if each else "" for each in parts]))
     return rows
 
 
 def speedup_facts(judgement: Judgement) -> Facts:
     """Return OpenCL's speed-up; nothing if one of the paths did not run."""
-    if (ratio := judgement.speedup) is None:
-        have_run = all(path and path.picture_ms for path in (judgement.gpu, judgement.cpu))
+    results = judgement.results
+    if (ratio := results.speedup) is None:
+        have_run = all(each and each.picture_ms for each in (results.gpu, results.cpu))
         return [("speedup", "too few runs")] if have_run else []
     of_many = "OpenCL's pictures/s over the CPU's"
-    how = "median of the CPU over OpenCL's" if judgement.job.is_timed else of_many
+    how = "median of the CPU over OpenCL's" if results.job.is_timed else of_many
     return [("speedup", f"{ratio:.2f} ({how})")]
 
 
 def comparison_facts(judgement: Judgement, kernels: str) -> Facts:
     """Return what was delegated, and the paths' differences; nothing without OpenCL."""
-    gpu, totals = judgement.gpu, judgement.totals
+    results, totals = judgement.results, judgement.totals
+    gpu, job = results.gpu, results.job
     if gpu is None or gpu.delegation is None:
         return []
     taken = gpu.delegation
@@ -139,16 +144,17 @@ def comparison_facts(judgement: Judgement, kernels: str) -> Facts:
     if taken.library:
         nodes += f", {len(taken.others)} by {taken.library}, {len(taken.on_cpu)} on the CPU"
     facts.append(("nodes", nodes))
-    if judgement.job.allows_fp16:
+    if job.allows_fp16:
         facts.append(("precision", "fp16: floats may be halves"))
     if taken.tuning_left:
-        left = f"{_count(taken.tuning_left, 'choice')} not measured"
-        facts.append(("tuning", f"{left}: --tune full measures them, as does tflite-opencl tune"))
-    if why := judgement.reasons.get(CPU):
+        pending = _count(taken.tuning_left, "choice")
+        how = "--tune full measures them, as does tflite-opencl tune"
+        facts.append(("tuning", f"{pending} not measured: {how}"))
+    if why := results.reasons.get(CPU):
         facts.append(("CPU", f"failed: {why}"))
     if totals.distances is None:
         return facts
-    if not judgement.job.is_timed:
+    if not job.is_timed:
         how = "; --compare=all compares each" if judgement.is_sample else ""
         of = f"{totals.compared} of {totals.classified} pictures"
         facts.append(("compared", f"{of}, in {totals.comparing_seconds:.1f} s{how}"))
@@ -177,24 +183,25 @@ def _output_facts(judgement: Judgement, taken: Delegation, kernels: str) -> Fact
     """Return the differences of OpenCL and the CPU from the reference kernels."""
     distances, where = judgement.totals.distances, judgement.where if judgement.totals.wrong else ""
     assert distances is not None
+    reference, other_kernels = judgement.results.reference, judgement.results.other_kernels
     ours, theirs = distances.gpu_to_reference, distances.cpu_to_reference
     facts = []
     # Otherwise the CPU's nodes would add their own difference.
     too = "" if not taken.on_cpu else ", which judge OpenCL's part alone"
     if ours.quanta == 0:
-        facts.append(("outputs", f"equal to {judgement.reference}{too}: 0 quanta"))
+        facts.append(("outputs", f"equal to {reference}{too}: 0 quanta"))
     elif ours.quanta is not None:
         apart = _count(ours.quanta, "quantum", "quanta")
-        facts.append(("outputs", f"DIFFER from {judgement.reference}{too}: {apart}{where}"))
+        facts.append(("outputs", f"DIFFER from {reference}{too}: {apart}{where}"))
     elif ours.floats is None:
         facts.append(("outputs", f"not compared with the reference kernels: {ours.reason}"))
         if (from_cpu := distances.gpu_to_cpu.floats) is not None:
             facts.append(("", f"floats up to {from_cpu:g} from those of TFLite's {kernels}"))
     if ours.floats is not None:
         how = f"up to {ours.floats:g} from" if ours.floats else "equal to"
-        facts.append(("" if facts else "outputs", f"floats {how} {judgement.reference}'{too}"))
-    if facts and judgement.other_kernels:
-        facts.append(("", judgement.other_kernels))
+        facts.append(("" if facts else "outputs", f"floats {how} {reference}'{too}"))
+    if facts and other_kernels:
+        facts.append(("", other_kernels))
     if (shares := distances.shares) is not None:
         facts.append(("", f"OpenCL's nodes alone: {share_text(shares.own)}"))
         facts.append(("", f"{taken.library}'s nodes alone: {share_text(shares.library)}"))
@@ -204,7 +211,7 @@ def _output_facts(judgement: Judgement, taken: Delegation, kernels: str) -> Fact
     own = [_count(theirs.quanta, "quantum", "quanta")] if theirs.quanta else []
     own += [f"up to {theirs.floats:g} in floats"] if theirs.floats else []
     if own:
-        judge = judgement.reference.removeprefix("TFLite's ")
+        judge = reference.removeprefix("TFLite's ")
         between = f"between its {kernels} and its {judge}"
         facts.append(("", f"TFLite's own paths differ: {', '.join(own)} {between}"))
     return facts

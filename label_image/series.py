@@ -10,19 +10,20 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from label_image.compare import FIRST, Outcome
+from label_image.compare import FIRST, MOST, Outcome, Sample, Totals
+from label_image.console import log_messages
 from label_image.decoder import Format
 from label_image.decoders import Batches, Decoders, Source, runs_in_order
-from label_image.path import BatchRun, Outputs
-from label_image.paths import Paths
+from label_image.judgement import Judgement
+from label_image.path import BatchRun
+from label_image.paths import OpenPaths
+from label_image.run_result import Array, Outputs
 from tflite_opencl.console.errors import DelegateFailed, reason_of
 from tflite_opencl.oracle.finite import not_finite
 
@@ -32,8 +33,35 @@ log = logging.getLogger("label_image")
 class Series:
     """Runs many pictures through a run's open paths."""
 
-    def __init__(self, paths: Paths) -> None:
-        self._paths, self._job = paths, paths.job
+    def __init__(
+        self,
+        paths: OpenPaths,
+        *,
+        compares_all: bool = True,
+        share: float = MOST,
+        is_quiet: bool = False,
+    ) -> None:
+        """`compares_all`: each picture, not a sample of them. `share`: as for `Sample`.
+
+        `is_quiet`: the caller reports NaN and infinite results.
+        """
+        self._paths, self._is_quiet = paths, is_quiet
+        self._sample = Sample(compares_all, share)
+        self._totals = Totals()
+        self._left_out = self._not_finite = ""  # as in Judgement
+
+    @property
+    def judgement(self) -> Judgement:
+        """The verdict on all pictures so far."""
+        totals = replace(self._totals, comparing_seconds=self._sample.seconds)
+        return Judgement(
+            self._paths.results, totals, left_out=self._left_out, not_finite=self._not_finite
+        )
+
+    @property
+    def devices(self) -> int:
+        """Number of OpenCL devices that run batches beside each other, at least 1."""
+        return max(1, len(self._paths.gpu.portions)) if self._paths.gpu else 1
 
     def outcomes(
         self, paths: Iterable[str | None], format: Format
@@ -52,12 +80,13 @@ class Series:
         `buffers`: number of batch buffers; None: enough to fill one while others run.
         """
         begin_s = time.perf_counter()
-        like, gpu = self._job.input, self._paths.judgement.gpu
-        usual = partial(np.empty, (self._job.batch or len(like), *like.shape[1:]), like.dtype)
+        job, gpu = self._paths.job, self._paths.gpu
+        shape = (job.batch or len(job.input), *job.input.shape[1:])
+        usual = partial(np.empty, shape, job.input.dtype)
         empty = (gpu and gpu.empty_batch) or usual
         count = buffers or 1 + (gpu.ahead if gpu else 1)
         with contextlib.closing(Batches(source, [empty() for _ in range(count)])) as batches:
-            for batch, run in runs_in_order(batches, self._started, self._together):
+            for batch, run in runs_in_order(batches, self._paths.start, self._together):
                 classified = iter(self._classify(batch.pixels, run) if batch.count else ())
                 for entry in batch.entries:
                     for warning in entry.warnings:
@@ -68,80 +97,84 @@ class Series:
                         why = not_finite(outcome.outputs, self._paths.graph.outputs)
                         outcome = replace(outcome, not_finite=why)
                     spent_s = time.perf_counter() - begin_s
-                    self._paths.count(outcome, entry.seconds, source.processes, spent_s)
-                    self._paths.complain(outcome.not_finite, outcome.path)
+                    self._count(outcome, entry.seconds, source.processes, spent_s)
                     yield outcome
+
+    def _count(self, outcome: Outcome, decoding: float, processes: int, seconds: float) -> None:
+        """Count a picture, as `Totals.plus`; warn about the first wrong and the first NaN."""
+        self._totals = self._totals.plus(outcome, decoding, processes, seconds)
+        if outcome.is_wrong:
+            log_messages(self.judgement.wrong_messages(outcome.distances, outcome.path))
+        if outcome.not_finite and not self._not_finite and not self._is_quiet:
+            self._not_finite = outcome.not_finite
+            log.error("%s: %s", outcome.path, outcome.not_finite)
 
     def _together(self) -> int:
         """Number of batches to run before comparing, so that no device runs meanwhile."""
-        known = self._paths.judgement
-        if known.gpu is None or known.beside is None:
+        if self._paths.gpu is None or not self._paths.is_compared:
             return 0
-        is_compared = self._paths.sample.is_all or known.totals.classified < FIRST
-        return max(1, len(known.gpu.portions)) if is_compared else 0
+        is_compared = self._sample.is_all or self._totals.classified < FIRST
+        return self.devices if is_compared else 0
 
-    def _started(self, pixels: NDArray[Any], listen: Callable[[], object]) -> BatchRun | None:
-        """Submit a batch to OpenCL; None: OpenCL will not run it."""
-        gpu = self._paths.judgement.gpu
-        if gpu is None or not len(pixels):
-            return None
-        try:
-            return gpu.start(pixels, listen)
-        except DelegateFailed as error:
-            self._paths.give_up(error)
-            return None
-
-    def _repeat(
-        self, pixels: NDArray[Any], error: DelegateFailed, is_again: bool
-    ) -> BatchRun | None:
-        """Retry a batch after a child process failed, or give up on OpenCL."""
-        if is_again or self._job.opencl is None or not self._job.opencl.isolate:
-            self._paths.give_up(error)
-            return None
-        log.warning("the run is repeated: %s", reason_of(error))
-        return self._started(pixels, lambda: None)
-
-    def _classify(self, pixels: NDArray[Any], run: BatchRun | None) -> list[Outcome]:
+    def _classify(self, pixels: Array, run: BatchRun | None) -> list[Outcome]:
+        """Return a batch's outcomes; `run`: of OpenCL, None: the CPU is to run it."""
         is_again = False
-        while self._paths.judgement.gpu is not None and run is not None:
+        while self._paths.gpu is not None and run is not None:
             try:
-                gpu = run.outputs()
+                gpu = self._paths.outputs_of(run)
             except DelegateFailed as error:
                 run = self._repeat(pixels, error, is_again)
                 is_again = True
                 continue
-            outcomes = self._compared(pixels, gpu)
+            outcomes = self._batch_outcomes(pixels, gpu)
             if not self._is_to_run_again(run, outcomes):
                 return outcomes
-            run = self._started(pixels, lambda: None)
-        cpu_path = self._paths.judgement.cpu or self._paths.open_substitute()
-        return [Outcome("", outputs=outputs) for outputs in cpu_path.run(pixels)]
+            run = self._paths.start(pixels, lambda: None)
+        return [Outcome("", outputs=outputs) for outputs in self._paths.run_on_cpu(pixels)]
 
-    def _compared(self, pixels: NDArray[Any], gpu: Sequence[Outputs]) -> list[Outcome]:
+    def _repeat(self, pixels: Array, error: DelegateFailed, is_again: bool) -> BatchRun | None:
+        """Retry a batch after a child process failed, or give up on OpenCL."""
+        opencl = self._paths.job.opencl
+        if is_again or opencl is None or not opencl.isolate:
+            self._paths.give_up(error)
+            return None
+        log.warning("the run is repeated: %s", reason_of(error))
+        return self._paths.start(pixels, lambda: None)
+
+    def _batch_outcomes(self, pixels: Array, gpu: Sequence[Outputs]) -> list[Outcome]:
         """Return a batch's outcomes; if a sampled picture is wrong, the whole batch is compared."""
         outcomes = [Outcome("", outputs=outputs) for outputs in gpu]
-        sample, known = self._paths.sample, self._paths.judgement
-        if known.beside is None:
+        if not self._paths.is_compared:
             return outcomes
+        sample = self._sample
         for number in () if sample.is_all else range(len(outcomes)):
-            if sample.takes(known.totals.classified + number):
+            if sample.takes(self._totals.classified + number):
                 one = slice(number, number + 1)
-                outcomes[one] = self._paths.compare(pixels[one], gpu[one])
+                outcomes[one] = self._compare(pixels[one], gpu[one])
                 sample.is_all = outcomes[number].is_wrong
             if sample.is_all:
                 break
-        return self._paths.compare(pixels, gpu) if sample.is_all else outcomes
+        return self._compare(pixels, gpu) if sample.is_all else outcomes
+
+    def _compare(self, pixels: Array, gpu: Sequence[Outputs]) -> list[Outcome]:
+        """Return the outcomes of compared pictures, and count the time that takes."""
+        begin_s = time.perf_counter()
+        outcomes = self._paths.compare(pixels, gpu)
+        self._sample.count(len(outcomes), time.perf_counter() - begin_s)
+        return outcomes
 
     def _is_to_run_again(self, run: BatchRun, outcomes: Sequence[Outcome]) -> bool:
         """Whether one of several devices computed wrong results and another can take over."""
-        found = [each.distances for each in outcomes if each.distances]
-        worst = max(found, key=lambda each: each.wrong_by, default=None)
-        known = self._paths.judgement
-        if worst is None or not worst.wrong_by or known.gpu is None:
+        compared = [each.distances for each in outcomes if each.distances]
+        worst = max(compared, key=lambda each: each.wrong_by, default=None)
+        if worst is None or not worst.wrong_by:
             return False
-        device = run.piece.device if run.piece else None
-        if not known.gpu.gives_up(device, worst.wrong_text("it", known.reference)):
+        judgement, device = self.judgement, run.piece.device if run.piece else None
+        reference = judgement.results.reference
+        if not self._paths.leave_out(device, worst.wrong_text("it", reference)):
             return False
-        if known.not_compared and device is not None and not known.left_out:
-            self._paths.leave_out(worst.wrong_text(device.name, known.reference))
+        if judgement.not_compared and device is not None and not self._left_out:
+            why = worst.wrong_text(device.name, reference)
+            self._left_out = f"{why}; {judgement.not_compared}"
+            log.error("%s", judgement.not_compared)
         return True

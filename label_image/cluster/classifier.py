@@ -19,7 +19,7 @@ from label_image.cluster.chunks import Chunk
 from label_image.compare import Outcome
 from label_image.decode_outputs import Meaning
 from label_image.decoders import Decoders
-from label_image.paths import Paths
+from label_image.paths import open_paths
 from label_image.picture_record import PictureRecord, record_of, result_of
 from label_image.series import Series
 from tflite_opencl.cluster.work import Work
@@ -58,7 +58,8 @@ class ClassificationWork(Work):
         """`about`: as for `Work`."""
         super().__init__(*about)
         self._settings = settings
-        self._paths: Paths | None = None
+        self._stack = contextlib.ExitStack()  # of the open paths
+        self._series: Series | None = None
         self._meaning = settings.meaning
         self._decoders: Decoders | None = None
         self._files: deque[str] = deque()
@@ -67,18 +68,17 @@ class ClassificationWork(Work):
         """Return each picture's outcome; None: the files are not the client's."""
         if not all(picture.is_there() for picture in chunk):
             return None
-        paths = self._paths or self._opened()
+        series = self._series = self._series or self._open_series()
         with contextlib.ExitStack() as stack:
             stack.callback(self._end_decoders_if_failed)
-            records = [*self._records(Series(paths), chunk, stack)]
+            records = [*self._records(series, chunk)]
             stack.pop_all()
-        known = paths.judgement
-        taken = known.gpu.delegation if known.gpu else None
-        return ChunkResult(records, taken.device if taken else "CPU", known.failure)
+        judgement = series.judgement
+        gpu = judgement.results.gpu
+        taken = gpu.delegation if gpu else None
+        return ChunkResult(records, taken.device if taken else "CPU", judgement.failure)
 
-    def _records(
-        self, series: Series, chunk: Chunk, stack: contextlib.ExitStack
-    ) -> Iterator[PictureRecord]:
+    def _records(self, series: Series, chunk: Chunk) -> Iterator[PictureRecord]:
         settings = self._settings
         with tempfile.TemporaryDirectory() as folder:
             self._files.extend(_path(picture, folder) for picture in chunk)
@@ -97,24 +97,19 @@ class ClassificationWork(Work):
         while True:
             yield self._files.popleft() if self._files else None
 
-    def _opened(self) -> Paths:
+    def _open_series(self) -> Series:
         settings = self._settings
         graph = settings.job.on(read_model(settings.job.model))
         view = replace(settings.meaning.view, graph=graph)
         self._meaning = replace(settings.meaning, view=view)
-        # The command reports it: it knows the pictures of all workers.
-        paths = Paths(
-            settings.job, runtime_if_any(), graph, floats=settings.floats,
-            compares_all=settings.compares_all, is_quiet=True,
+        paths = self._stack.enter_context(
+            open_paths(
+                settings.job, runtime_if_any(), graph, floats=settings.floats,
+                compares_all=settings.compares_all,
+            )
         )  # fmt: skip
-        try:
-            paths.open()
-            paths.open_others()
-        except BaseException:
-            paths.close()
-            raise
-        self._paths = paths
-        return paths
+        # The command reports NaN: it knows the pictures of all workers.
+        return Series(paths, compares_all=settings.compares_all, is_quiet=True)
 
     def _end_decoders_if_failed(self) -> None:
         """After an interrupted chunk the decoders' queues are in an unknown state."""
@@ -125,16 +120,15 @@ class ClassificationWork(Work):
 
     def close(self) -> None:
         self._end_decoders_if_failed()
-        if self._paths is not None:
-            self._paths.close()
-            self._paths = None
+        self._stack.close()
+        self._series = None
 
 
 class _Few:
     """The next few pictures of long-lived decoders, as the source of a series."""
 
     def __init__(self, decoders: Decoders, count: int) -> None:
-        self._decoders, self._left = decoders, count
+        self._decoders, self._pending = decoders, count
         self.is_closed = False
 
     @property
@@ -142,9 +136,9 @@ class _Few:
         return self._decoders.processes
 
     def next_into(self, tensor: NDArray[Any]) -> Outcome | None:
-        if self._left == 0:
+        if self._pending == 0:
             return None
-        self._left -= 1
+        self._pending -= 1
         return self._decoders.next_into(tensor)
 
     def close(self) -> None:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from delegate import DelegateError, DeviceInfo, ModelError
 from delegate.inspect import Graph, Node, write_model
-from label_image.path import Path
+from label_image.run_result import RunResult
 from tflite_opencl import __version__
 from tflite_opencl.boards.board import read_board
 from tflite_opencl.boards.facts import Rows, facts_here, sections
@@ -59,7 +59,7 @@ class NodeRow:
 
 
 def node_times(
-    job: Job, graph: Graph, runtime: Runtime, gpu: Path | None
+    job: Job, graph: Graph, runtime: Runtime, gpu: RunResult | None
 ) -> tuple[Sequence[NodeRow], Sequence[str], Rows]:
     """Time each node on both paths, as far as possible.
 
@@ -92,7 +92,7 @@ def node_times(
 
 
 def _profile(
-    job: Job, graph: Graph, runtime: Runtime, gpu: Path | None
+    job: Job, graph: Graph, runtime: Runtime, gpu: RunResult | None
 ) -> tuple[Profile | None, list[str]]:
     """Return the profile of OpenCL's nodes or None, and remarks about it."""
     if gpu is None or gpu.delegation is None or not gpu.delegation.delegated:
@@ -130,7 +130,7 @@ def _rows(
 ) -> list[NodeRow]:
     device = {row.node: row.microseconds for row in profile.rows} if profile else {}
     homes = profile.joined if profile else {}
-    made = []
+    rows = []
     for node in graph.nodes:
         verdict = taken.verdicts[node.index] if taken else None
         shape = "x".join(map(str, node.outputs[0].shape)) if node.outputs else ""
@@ -145,8 +145,8 @@ def _rows(
         place = OPENCL if is_ours else CPU
         if taken is not None and node.index in taken.others:
             place = taken.library
-        made.append(NodeRow(node.index, node.op, shape, place, own, cpu, notes, home))
-    return made
+        rows.append(NodeRow(node.index, node.op, shape, place, own, cpu, notes, home))
+    return rows
 
 
 def cpu_times(job: Job, graph: Graph, runtime: Runtime) -> dict[int, float | str]:
@@ -159,19 +159,19 @@ def cpu_times(job: Job, graph: Graph, runtime: Runtime) -> dict[int, float | str
     """
     values = _values(job, graph, runtime)
     until = time.monotonic() + MOST_SECONDS
-    found: dict[int, float | str] = {}
+    times: dict[int, float | str] = {}
     with bars.steps("timing the nodes on the CPU", lambda: len(graph.nodes)) as step:
         for node in graph.nodes:
             interrupts.check()
             step()
             if time.monotonic() > until:
-                found[node.index] = _OVER
+                times[node.index] = _OVER
                 continue
             try:
-                found[node.index] = _microseconds(node, values, job, runtime)
+                times[node.index] = _microseconds(node, values, job, runtime)
             except (RuntimeError, ValueError, ModelError) as error:
-                found[node.index] = f"it does not run alone: {one_line(error)}"
-    return found
+                times[node.index] = f"it does not run alone: {one_line(error)}"
+    return times
 
 
 def _values(job: Job, graph: Graph, runtime: Runtime) -> Values:
@@ -181,13 +181,13 @@ def _values(job: Job, graph: Graph, runtime: Runtime) -> Values:
     )
     allocate(replace(job, opencl=None, external=None), interpreter, [])
     interpreter.invoke()
-    found = {}
+    values = {}
     for tensor in {*graph.inputs, *(t for node in graph.nodes for t in node.outputs)}:
         try:
-            found[tensor.index] = np.array(interpreter.get_tensor(tensor.index))
+            values[tensor.index] = np.array(interpreter.get_tensor(tensor.index))
         except ValueError:  # it has no data: a variable, or a list
             continue
-    return found
+    return values
 
 
 def _microseconds(node: Node, values: Values, job: Job, runtime: Runtime) -> float:
@@ -196,12 +196,12 @@ def _microseconds(node: Node, values: Values, job: Job, runtime: Runtime) -> flo
     Raises: ValueError, RuntimeError, ModelError: the node cannot be cut out or run.
     """
     part, given = _model_of(node, values)
-    made = allocated(runtime, write_model(part), job.cpu_kernels, threads=job.threads)
-    run(made, given)
+    interpreter = allocated(runtime, write_model(part), job.cpu_kernels, threads=job.threads)
+    run(interpreter, given)
     spent = []
     for _ in range(1 + RUNS):
         begun = time.perf_counter()
-        made.invoke()
+        interpreter.invoke()
         spent.append((time.perf_counter() - begun) * 1e6)
     return min(spent[1:])  # without two warm-up runs
 
@@ -217,12 +217,12 @@ def _model_of(node: Node, values: Values) -> tuple[Graph, list[NDArray[Any]]]:
     for tensor in given:
         if tensor.index not in values:
             raise ValueError(f"TFLite does not tell what tensor {tensor.index} holds")
-    made = replace(
+    alone = replace(
         node,
         inputs=tuple(None if t is None else now[t] for t in node.inputs),
         outputs=tuple(now[t] for t in node.outputs),
     )
-    part = graph_of([made], [now[t] for t in given], [now[t] for t in node.outputs])
+    part = graph_of([alone], [now[t] for t in given], [now[t] for t in node.outputs])
     return part, [values[t.index] for t in given]
 
 
@@ -248,11 +248,11 @@ def machine(taken: Delegation | None, was_asked: bool) -> Sequence[tuple[str, Ro
     `was_asked`: OpenCL was requested; otherwise no device is queried.
     """
 
-    def choose(found: Sequence[DeviceInfo]) -> Sequence[DeviceInfo]:
+    def choose(devices: Sequence[DeviceInfo]) -> Sequence[DeviceInfo]:
         if taken is None:
-            return found if was_asked else ()
+            return devices if was_asked else ()
         device = taken.device, taken.platform, taken.driver
-        return [info for info in found if (info.name, info.platform, info.driver) == device]
+        return [info for info in devices if (info.name, info.platform, info.driver) == device]
 
     shown = sections(facts_here(read_board("/"), choose))
     if was_asked:

@@ -19,9 +19,9 @@ from PIL import Image
 from label_image.console import writing
 from label_image.judgement import Judgement
 from label_image.page.facts import NodeRow, machine, node_times, partition_rows, variables, versions
-from label_image.path import Path
 from label_image.prepare import PreparedRun
 from label_image.report import comparison_facts, path_rows, refusals, speedup_facts
+from label_image.run_result import RunResult
 from tflite_opencl.console import interrupts
 from tflite_opencl.console.files import write_file
 from tflite_opencl.harness.job import Delegation
@@ -32,7 +32,7 @@ _WIDEST = 76.0  # percent of the chart's width, which leaves room for the time
 
 log = logging.getLogger("label_image")
 
-Paths = Mapping[str, tuple[Path, Sequence[str]]]  # a path's name -> the path, and its lines
+Paths = Mapping[str, tuple[RunResult, Sequence[str]]]  # a path's name -> its result and lines
 
 
 def write_page(
@@ -71,9 +71,9 @@ def _shown(
     prepared: PreparedRun, judgement: Judgement, paths: Paths, picture: NDArray[Any] | None
 ) -> dict[str, Any]:
     """Return the template's variables."""
-    settings, gpu = prepared.settings, judgement.gpu
+    settings, results, gpu = prepared.settings, judgement.results, judgement.results.gpu
     taken = gpu.delegation if gpu else None
-    rows, notes, parts = node_times(judgement.job, prepared.graph, prepared.runtime, gpu)
+    rows, notes, parts = node_times(results.job, prepared.graph, prepared.runtime, gpu)
     chart = chart_of(rows)
     device = f" on {taken.device}" if taken else ""
     return {
@@ -84,7 +84,7 @@ def _shown(
         "summary": _summary(prepared, judgement, picture),
         "results": {name: lines for name, (_, lines) in paths.items()},
         "headings": [*paths],
-        "times": path_rows([path for path, _ in paths.values()]),
+        "times": path_rows([result for result, _ in paths.values()]),
         "nodes": rows,
         "notes": notes,
         "parts": parts,
@@ -94,14 +94,14 @@ def _shown(
         "left_out": sum(map(_is_timed, rows)) - len(chart),
         "partitions": partition_rows(taken),
         "refusals": refusals(taken),
-        "machine": machine(taken, judgement.job.opencl is not None),
+        "machine": machine(taken, results.job.opencl is not None),
         "versions": versions(prepared.runtime),
         "variables": variables(os.environ),
     }
 
 
 def _failure(judgement: Judgement, taken: Delegation | None) -> str:
-    if judgement.gpu is None and judgement.failure:
+    if judgement.results.gpu is None and judgement.failure:
         return f"OpenCL failed, and the CPU ran the model: {judgement.failure}"
     if judgement.failure or taken is None or taken.delegated:
         return judgement.failure
@@ -124,10 +124,10 @@ def _summary(
     if settings.cpu_threads is not None:
         threads = f"{settings.cpu_threads} thread" + "s" * (settings.cpu_threads != 1)
     rows.append(("timed runs", f"{settings.count}, after {settings.warmup_runs} others, {threads}"))
-    if judgement.gpu is not None:
+    if judgement.results.gpu is not None:
         rows += comparison_facts(judgement, prepared.kernels)
         rows += speedup_facts(judgement)
-        if judgement.beside is None:
+        if judgement.results.beside is None:
             rows.append(("outputs", "not compared: --compare=false"))
     elif settings.external_delegate_path:
         rows.append(("external delegate", settings.external_delegate_path))

@@ -20,7 +20,7 @@ from label_image.document import picture_entry, totals_entry
 from label_image.drawing import draw_scene
 from label_image.heads.classes import CLASSIFICATION
 from label_image.many_pictures import job_of_many
-from label_image.paths import Paths
+from label_image.paths import open_paths
 from label_image.prepare import PreparedRun
 from label_image.report import summary_text
 from label_image.result import Result, picture_folder
@@ -68,15 +68,14 @@ class Live:
             frames = stack.enter_context(Frames(self._source))
             sinks = Sinks(stack, prepared, self._out)
             paths = stack.enter_context(
-                # Comparisons after the start would stall a live picture.
-                Paths(
+                open_paths(
                     job, prepared.runtime, prepared.graph, compares_all=settings.compares_all,
-                    floats=prepared.meaning.head is not CLASSIFICATION, share=0.0,
+                    floats=prepared.meaning.head is not CLASSIFICATION,
                 )
             )  # fmt: skip
-            paths.open()
-            paths.open_others()
-            options = job.opencl if paths.judgement.gpu else None
+            # Comparisons after the start would stall a live picture.
+            series = Series(paths, compares_all=settings.compares_all, share=0.0)
+            options = job.opencl if paths.gpu else None
             preprocessor = stack.enter_context(Preprocessor(prepared.meaning.format, options))
             feed = Feed(frames, preprocessor, self._source.shown)
             sinks.open_lines()
@@ -84,18 +83,21 @@ class Live:
             frames.begin()
             whole = Span(self._counted(frames, feed))
             with contextlib.suppress(KeyboardInterrupt):  # print and write the results so far
-                self._classify(paths, sinks, frames, feed)
+                self._classify(series, sinks, frames, feed)
             with interrupts.held():
                 frames.close()
                 loads = whole.loads(self._counted(frames, feed))
                 header: dict[str, Any] = {"interrupted": True} if interrupts.was_pressed() else {}
                 header["video"] = self._entry(loads, preprocessor)
-                judgement = paths.judgement
+                judgement = series.judgement
                 sinks.end(header, totals_entry(judgement, settings.cpu_threads))
         facts = [*self._facts(loads, preprocessor), *sinks.facts]
         text = summary_text(judgement, prepared.kernels, self._width, facts)
         console.write(sys.stderr, text)
-        return self._code(frames) or judgement.exit_code()
+        if code := self._code(frames):
+            return code
+        console.log_messages(judgement.end_messages)
+        return judgement.exit_code
 
     def _open_shown(self, stack: contextlib.ExitStack) -> None:
         """Open the outputs that frames are drawn for. Raises: RunError: one cannot be opened."""
@@ -118,13 +120,11 @@ class Live:
             return ERROR
         return 0
 
-    def _classify(self, paths: Paths, sinks: Sinks, frames: Frames, feed: Feed) -> None:
+    def _classify(self, series: Series, sinks: Sinks, frames: Frames, feed: Feed) -> None:
         """Classify all frames; stop early when the output has no reader."""
         # A second queued frame would be stale by the time the device is free.
-        gpu = paths.judgement.gpu
-        devices = len(gpu.portions) if gpu else 0
-        buffers = None if frames.every else max(1, devices)
-        outcomes = Series(paths).outcomes_of(feed, buffers)
+        buffers = None if frames.every else series.devices
+        outcomes = series.outcomes_of(feed, buffers)
         with bars.waiting("waiting for frames") as tell, contextlib.closing(outcomes):
             second, latencies = Span(self._parts), Latencies()
             for outcome in outcomes:
@@ -135,7 +135,7 @@ class Live:
                 self._parts.classified += 1
                 before_s = time.thread_time()
                 with interrupts.held():  # print and write a counted frame, too, and completely
-                    is_read = self._tell(outcome, input_frame, spent_ms, sinks)
+                    is_read = self._report(outcome, input_frame, spent_ms, sinks)
                 self._parts.showing_s += time.thread_time() - before_s
                 interrupts.check()
                 if second.seconds >= _SECOND:
@@ -148,7 +148,7 @@ class Live:
                 if not (is_read or sinks.sinks or is_shown or self._page):
                     break  # a closed pipe, as with `| head`
 
-    def _tell(
+    def _report(
         self, outcome: Outcome, input_frame: InputFrame, spent_ms: float, sinks: Sinks
     ) -> bool:
         """Print and write a frame's results; return whether the rows have a reader."""

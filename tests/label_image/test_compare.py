@@ -1,14 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Distances between paths, as arithmetic."""
+"""Distances between paths, their totals, and which pictures are compared."""
 
 from __future__ import annotations
+
+import time
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
 from delegate.inspect import Graph
-from label_image.compare import judged
+from label_image.compare import Distances, Outcome, Sample, Totals, judged
 from tests.support.model import graph_of, op, t
 from tflite_opencl.oracle.difference import Difference, difference
 
@@ -38,9 +40,9 @@ def test_scalars_and_empty_outputs_are_compared() -> None:
 def test_each_output_has_its_own_distance() -> None:
     ours = [np.array([1.5], np.float32), np.array([True, False]), np.array([7], np.int64)]
     theirs = [np.array([1.25], np.float32), np.array([True, True]), np.array([9], np.int64)]
-    found = difference(ours, theirs, "")
-    assert found.each == (0.25, 1, 2)
-    assert (found.quanta, found.floats) == (2, 0.25)
+    distance = difference(ours, theirs, "")
+    assert distance.each == (0.25, 1, 2)
+    assert (distance.quanta, distance.floats) == (2, 0.25)
 
 
 @pytest.mark.parametrize(
@@ -74,9 +76,9 @@ def chosen(middle: str, scale: float | None) -> Graph:
 
 
 def test_integers_found_by_floats_may_differ_and_others_may_not() -> None:
-    found = difference([np.array([3])], [np.array([8])], "")
-    assert judged(found, chosen("int8", 0.5)) == Difference(5)
-    assert judged(found, chosen("float32", None)) == Difference(
+    distance = difference([np.array([3])], [np.array([8])], "")
+    assert judged(distance, chosen("int8", 0.5)) == Difference(5)
+    assert judged(distance, chosen("float32", None)) == Difference(
         None, "integers that floats decide are up to 5 apart, which rounding may explain"
     )
     equal = difference([np.array([3])], [np.array([3])], "")
@@ -88,3 +90,47 @@ def test_quantised_outputs_of_a_net_with_floats_may_not_differ() -> None:
     source, middle, result = t((1, 3)), t((1, 3)), t((1, 3), "int8", 0.5)
     net = graph_of([op("RELU", [source], [middle]), op("QUANTIZE", [middle], [result])])
     assert judged(difference([bytes_of(3)], [bytes_of(4)], ""), net) == Difference(1)
+
+
+def test_the_first_picture_is_compared_and_others_as_there_is_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now_s = 50.0
+    monkeypatch.setattr(time, "perf_counter", lambda: now_s)
+    sample = Sample(is_all=False)
+    assert sample.takes(0)
+    sample.count(1, 0.4)
+    assert sample.takes(1)  # 0.8 s in all are below a second
+    sample.count(1, 0.4)
+    assert not sample.takes(2)  # 1.2 s are not
+    assert not sample.takes(101)
+    now_s += 11.9
+    assert not sample.takes(202)
+    now_s += 0.2  # a tenth of 12.1 s
+    assert sample.takes(202)
+    assert not sample.takes(203)
+
+
+def test_the_largest_difference_of_all_pictures_counts() -> None:
+    totals = Totals()
+    for quanta in (0, 3, 1):
+        ours = Difference(quanta)
+        totals = totals.plus(
+            Outcome("a", "", (), Distances(ours, Difference(2), Difference(None, "why")))
+        )
+    totals = totals.plus(Outcome("b", "not there"))
+    assert totals.distances is not None
+    assert totals.distances.gpu_to_reference == Difference(3)
+    assert totals.distances.cpu_to_reference == Difference(2)
+    assert totals.distances.gpu_to_cpu == Difference(None, "why")
+    assert (totals.classified, totals.unreadable, totals.wrong) == (3, 1, 2)
+
+
+def test_each_output_has_its_own_largest_difference() -> None:
+    totals = Totals()
+    for each in ((0, 0.5), (3, 0.25), (1, 0.0)):
+        ours = Difference(each[0], "", each)
+        totals = totals.plus(Outcome("a", "", (), Distances(ours, ours, ours)))
+    assert totals.distances is not None
+    largest = totals.distances.gpu_to_reference
+    assert (largest.each, largest.quanta, largest.floats) == ((3, 0.5), 3, 0.5)

@@ -96,7 +96,7 @@ def test_delegates_choose_nodes_in_the_order_of_their_flags(
     assert gpu["external"] == {"library": "libadder.so", "nodes": others}
     assert (gpu["delegated"], len(gpu["not_delegated"])) == (own, 4 - own - len(others))
     assert document["max_difference_quanta_reference"] == 0
-    text = " ".join(" ".join(ran.lines).split())
+    text = ran.table
     rest = f"{len(others)} by libadder.so, {4 - own - len(others)} on the CPU"
     assert f"nodes {own} of 4 on OpenCL, in 1 partition, {rest}" in text
     is_idle = "WARN: libadder.so took none of the model's 4 nodes" in text
@@ -109,7 +109,7 @@ def test_what_another_delegate_computes_is_no_fault_of_ours(
 ) -> None:
     library = adder("OFF_BY_ONE")
     ran, document = chain(f"--external_delegate_path={library}", "--use_gpu")
-    text = " ".join(" ".join(ran.lines).split())
+    text = ran.table
     assert ran.code == 0
     assert document["max_difference_quanta_reference"] > 0
     assert "failure" not in document

@@ -32,21 +32,6 @@ from tflite_opencl.interpreters.runtime import Runtime, find_runtime
 from tflite_opencl.models import fetch
 
 
-def test_an_unknown_option_is_one_line(run: Run) -> None:
-    ran = run("--nosuch")
-    assert ran.code == 64
-    assert ran.out == []
-    assert ran.err == ["ERROR: unknown option --nosuch (label_image --help shows the flags)"]
-
-
-def test_a_wrong_value_is_one_line(run: Run) -> None:
-    ran = run("-c", "0")
-    assert ran.code == 64
-    assert ran.err == [
-        "ERROR: -c/--count: '0' is not a positive number (label_image --help shows the flags)"
-    ]
-
-
 @pytest.mark.parametrize("flag", ["--help", "-h"])
 def test_help_is_a_success(run: Run, flag: str) -> None:
     ran = run(flag)
@@ -82,46 +67,212 @@ def without_inputs(folder: Path) -> None:
     (folder / "model.tflite").write_bytes(chain_model([node]))
 
 
-BAD_INPUT: list[tuple[str, Callable[[Path], Any], str]] = [
-    ("no-model", remove("model.tflite"),
-     "ERROR: Failed to mmap model model.tflite: No such file or directory"),
-    ("empty-model", overwrite("model.tflite", b""), "ERROR: .+"),
-    ("foreign-model", overwrite("model.tflite", b"GIF89a" * 99), "ERROR: .+"),
-    ("no-input", without_inputs, "ERROR: .*has no input.*"),
-    ("string-input", replace_input(t((1, 4, 4, 3), "string")),
-     "ERROR: cannot handle input type 5 yet"),
-    ("no-picture", remove("picture.bmp"), "FATAL: input file picture.bmp not found"),
-    ("foreign-picture", overwrite("picture.bmp", b"TFL3" * 99), "ERROR: .*picture picture.bmp: .+"),
-    ("truncated-picture", overwrite("picture.bmp", b"BM" + bytes(70)),
-     "ERROR: .*picture picture.bmp: .+"),
-    ("no-labels", remove("labels.txt"), "ERROR: Labels file labels.txt not found"),
-]  # fmt: skip
+def without_labels(folder: Path) -> None:
+    (folder / "labels.txt").unlink()
+    (folder / "labels.txt").mkdir()
+
+
+def expectation(folder: Path) -> None:
+    content = {"images": [], "annotations": [], "categories": []}
+    (folder / "a.json").write_text(json.dumps(content))
+
+
+def nothing(folder: Path) -> None:
+    pass
+
+
+NO_LABELS = FILES[:4]
+SEVERAL = (*FILES[:2], *FILES[4:], "picture.bmp", "picture.bmp")
+NO_HEIGHT = r"t0 \(1x48 uint8\): it has no height and width"
+HELP = r" \(label_image --help shows the flags\)"
+# What is wrong with the files; the words; the exit code; the last line.
+REJECTED: dict[str, tuple[Callable[[Path], Any], Sequence[str], int, str]] = {
+    # files
+    "no-model": (
+        remove("model.tflite"), FILES, 255,
+        "ERROR: Failed to mmap model model.tflite: No such file or directory",
+    ),
+    "empty-model": (overwrite("model.tflite", b""), FILES, 255, "ERROR: .+"),
+    "foreign-model": (overwrite("model.tflite", b"GIF89a" * 99), FILES, 255, "ERROR: .+"),
+    "folder-as-model": (
+        nothing, ("-m", ".", *FILES[2:]), 255,
+        r"ERROR: Failed to mmap model \.: Is a directory",
+    ),
+    "not-fetched": (
+        nothing, ("-m", "mobilenet_v1_1.0_224_quant", *FILES[2:]), 255,
+        "ERROR: .*label_image --fetch mobilenet_v1_1.0_224_quant downloads it",
+    ),
+    "no-input": (without_inputs, FILES, 255, "ERROR: .*has no input.*"),
+    "string-input": (
+        replace_input(t((1, 4, 4, 3), "string")), FILES, 255,
+        "ERROR: cannot handle input type 5 yet",
+    ),
+    "flat-input": (
+        replace_input(t((1, 48), "uint8", 1.0, 0)), (*NO_LABELS[:2], "-i", "nosuch.bmp"), 255,
+        f"ERROR: --image: no input takes a picture: {NO_HEIGHT}",
+    ),
+    "flat-input-of-many": (
+        replace_input(t((1, 48), "uint8", 1.0, 0)), SEVERAL, 255,
+        f"ERROR: .*no input takes a picture: {NO_HEIGHT}",
+    ),
+    "no-picture": (remove("picture.bmp"), FILES, 255, "FATAL: input file picture.bmp not found"),
+    "foreign-picture": (
+        overwrite("picture.bmp", b"TFL3" * 99), FILES, 255, "ERROR: .*picture picture.bmp: .+",
+    ),
+    "truncated-picture": (
+        overwrite("picture.bmp", b"BM" + bytes(70)), FILES, 255, "ERROR: .*picture picture.bmp: .+",
+    ),
+    "empty-folder": (
+        lambda folder: (folder / "empty").mkdir(), (*NO_LABELS[:2], "-i", "empty"), 255,
+        "ERROR: there is no picture in the folder empty",
+    ),
+    "no-labels": (
+        remove("labels.txt"), FILES, 255, "ERROR: Labels file labels.txt not found",
+    ),
+    "folder-as-labels": (
+        without_labels, FILES, 255,
+        "ERROR: Labels file labels.txt cannot be read: Is a directory",
+    ),
+    "binary-labels": (
+        overwrite("labels.txt", b"a\0b\n"), FILES, 255,
+        "ERROR: Labels file labels.txt is no text with a label a line",
+    ),
+    "large-labels": (
+        overwrite("labels.txt", b"x" * (1 << 25)), FILES, 255,
+        "ERROR: Labels file labels.txt is no text with a label a line",
+    ),
+    # places to write to
+    "json": (
+        nothing, (*FILES, "--json", "no/such/folder.json"), 255,
+        "ERROR: cannot write no/such/folder.json: there is no folder .+/no/such",
+    ),
+    "json-lines": (
+        nothing, (*FILES, "--json_lines", "no/a"), 255,
+        "ERROR: cannot write no/a: there is no folder .+",
+    ),
+    "trace": (
+        nothing, (*FILES, "--use_gpu", "--trace", "no/run.json"), 255,
+        "ERROR: cannot write no/run.json: .+",
+    ),
+    "output-dir": (
+        nothing, (*FILES, "--output_dir", "model.tflite"), 255,
+        "ERROR: cannot write model.tflite: it is not a folder",
+    ),
+    "image-format": (
+        nothing, (*FILES, "--output_image", "a.txt"), 255,
+        "ERROR: cannot write a.txt: '.txt' is no format of pictures.*",
+    ),
+    "image-folder": (
+        nothing, (*FILES, "--output_image", "no/a.png"), 255,
+        "ERROR: cannot write no/a.png: there is no folder.*",
+    ),
+    "both-stdout": (
+        nothing, (*FILES, "--json", "-", "--json_lines", "-"), 64,
+        "ERROR: --json and --json_lines cannot both be stdout",
+    ),
+    "csv-stdout": (
+        nothing, (*FILES, "--csv", "-", "--json_lines", "-"), 64,
+        "ERROR: --json_lines and --csv cannot both be stdout",
+    ),
+    "resume": (nothing, (*FILES, "--resume"), 64, "ERROR: --resume needs --json_lines FILE.*"),
+    "resume-stdout": (
+        nothing, (*FILES, "--resume", "--json_lines", "-"), 64,
+        "ERROR: --resume needs --json_lines FILE.*",
+    ),
+    # what the model does not give
+    "nothing-to-draw": (
+        nothing, (*FILES, "--output_image", "a.png"), 255,
+        "ERROR: .*model.tflite gives neither boxes nor points nor a mask.*",
+    ),
+    "coco": (
+        nothing, (*FILES, "--coco", "a.json"), 255, "ERROR: --coco: .*the model gives no.*",
+    ),
+    "expect": (
+        expectation, (*FILES, "--expect", "a.json"), 255, "ERROR: --expect: .*the model gives no.*",
+    ),
+    "task": (
+        nothing, (*NO_LABELS, "--task", "segmentation"), 255,
+        "ERROR: .*no segmentation is in the outputs, 1x3 uint8: they may be.*classification.*",
+    ),
+    # words
+    "no-task": (
+        nothing, (*NO_LABELS, "--task", "detection:yolo99"), 64,
+        "ERROR: --task: 'detection:yolo99' is not detection, detection:ssd, .*classification.*",
+    ),
+    "no-option": (nothing, ("--nosuch",), 64, f"ERROR: unknown option --nosuch{HELP}"),
+    "no-number": (
+        nothing, ("-c", "0"), 64, f"ERROR: -c/--count: '0' is not a positive number{HELP}",
+    ),
+    "no-profile": (
+        nothing, (*FILES, "--device_profile", "nosuch"), 64,
+        "ERROR: no device profile 'nosuch': one of .*",
+    ),
+    "no-profile-of-opencl": (
+        nothing, (*FILES, "--use_gpu", "--device_profile", "nosuch"), 64,
+        "ERROR: no device profile 'nosuch': one of .*",
+    ),
+    "no-op": (
+        nothing, (*FILES, "--use_gpu", "--exclude_ops", "AVERAGE_POOL2D"), 64,
+        r"ERROR: --exclude_ops: there is no op AVERAGE_POOL2D; did you mean AVERAGE_POOL_2D\?",
+    ),
+    "no-input-name": (
+        nothing, (*FILES, "--input", "foo=x.npy"), 64,
+        "ERROR: --input: there is no input foo; the model has one input: .*",
+    ),
+    "no-class": (
+        nothing, (*FILES, "--classes", "nosuch"), 64,
+        "ERROR: --classes: there is no class nosuch",
+    ),
+    "stdin": (
+        nothing, (*FILES, "-"), 64,
+        f"ERROR: '-' is a picture on stdin, and only --image takes it{HELP}",
+    ),
+    "count-of-many": (
+        nothing, (*SEVERAL, "--count", "3"), 64, "ERROR: .*--count is for one picture, and.*",
+    ),
+    "profiling-of-many": (
+        nothing, (*SEVERAL, "--profiling", "1"), 64,
+        "ERROR: .*--profiling is for one picture, and.*",
+    ),
+    # libraries
+    "no-library": (
+        nothing, (*FILES, "--external_delegate_path", "./libnosuch.so"), 255,
+        "ERROR: cannot load the delegate ./libnosuch.so: .+",
+    ),
+    "foreign-library": (
+        nothing, (*FILES, "--external_delegate_path", "./picture.bmp"), 255,
+        "ERROR: cannot load the delegate ./picture.bmp: .+",
+    ),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(
-    ("spoil", "line"), [case[1:] for case in BAD_INPUT], ids=[case[0] for case in BAD_INPUT]
+    ("spoil", "words", "code", "line"),
+    [
+        # Without TFLite --use_gpu says so before.
+        pytest.param(*row, id=name, marks=needs_tflite if name == "no-op" else ())
+        for name, row in REJECTED.items()
+    ],
 )
 def test_bad_input_is_one_clear_line(
-    files: Path, run: Run, spoil: Callable[[Path], Any], line: str
+    files: Path,
+    run: Run,
+    spoil: Callable[[Path], Any],
+    words: Sequence[str],
+    code: int,
+    line: str,
 ) -> None:
     spoil(files)
-    ran = run(*FILES)
-    assert ran.code == 255
-    assert ran.out == []
+    ran = run(*words)
+    assert (ran.code, ran.out) == (code, [])
     assert re.fullmatch(line, ran.lines[-1])
-    assert all(text.startswith("INFO: ") for text in ran.lines[:-1])
+    assert all(text.startswith(("INFO: ", "WARN: --")) for text in ran.lines[:-1])
+    assert "INFO: invoked" not in ran.lines
 
 
 def test_a_batch_of_unknown_size_is_one(files: Path, run: Run) -> None:
     replace_input(t((1, 4, 4, 3), "uint8", 1.0, 0, shape_signature=(-1, 4, 4, 3)))(files)
     assert run(*FILES).lines == CPU_LINES
-
-
-def test_missing_labels_are_noticed_before_the_run(files: Path, run: Run) -> None:
-    assert run(*FILES[:-1], "nosuch.txt").lines == [
-        *CPU_LINES[:2],
-        "ERROR: Labels file nosuch.txt not found",
-    ]
 
 
 @pytest.mark.parametrize("words", [FILES, (*FILES[:2], *FILES[4:], "picture.bmp")])
@@ -133,34 +284,8 @@ def test_labels_that_are_not_one_a_class_cost_a_warning(
     (files / "labels.txt").write_text("red\ngreen\n")
     ran = run(*words)
     assert ran.code == 0
-    assert (
-        "WARN: labels.txt has 2 labels and the model has 3 classes: the names may be wrong"
-    ) in ran.lines
-
-
-@pytest.mark.parametrize("words", [[], ["--use_gpu"]])
-def test_an_unknown_device_profile_is_64(files: Path, run: Run, words: list[str]) -> None:
-    ran = run(*FILES, *words, "--device_profile", "nosuch")
-    assert ran.code == 64
-    assert ran.err[-1].startswith("ERROR: no device profile 'nosuch': one of ")
-
-
-@pytest.mark.parametrize(
-    ("words", "line"),
-    [
-        (["--use_gpu", "--exclude_ops", "CONV"], "--exclude_ops: there is no op CONV; did you .*"),
-        (["--input", "foo=x.npy"], "--input: there is no input foo; the model has one input: .*"),
-        (["--classes", "nosuch"], "--classes: there is no class nosuch"),
-    ],
-)
-@needs_tflite
-def test_a_name_of_nothing_is_a_wrong_command_line(
-    files: Path, run: Run, words: list[str], line: str
-) -> None:
-    ran = run(*FILES, *words)
-    assert (ran.code, ran.out) == (64, [])
-    assert re.fullmatch(f"ERROR: {line}", ran.lines[-1])
-    assert [text for text in ran.lines if not text.startswith("INFO: ")] == ran.lines[-1:]
+    warning = "WARN: labels.txt has 2 labels and the model has 3 classes: the names may be wrong"
+    assert ran.lines[2] == warning
 
 
 @slow
@@ -179,17 +304,7 @@ def test_what_a_terminal_would_obey_is_shown_as_an_escape(files: Path, run: Run)
     assert run(f"--{name}").err[-1].startswith(f"ERROR: unknown option --{shown} ")
 
 
-def test_a_folder_as_model_says_so(files: Path, run: Run) -> None:
-    assert run("-m", ".", *FILES[2:]).lines == ["ERROR: Failed to mmap model .: Is a directory"]
-
-
-def test_an_official_model_that_was_not_fetched_says_how(files: Path, run: Run) -> None:
-    ran = run("-m", "mobilenet_v1_1.0_224_quant", *FILES[2:])
-    assert ran.code == 255
-    assert "label_image --fetch mobilenet_v1_1.0_224_quant downloads it" in ran.lines[-1]
-
-
-def test_a_fetched_model_is_meant_by_its_name(
+def test_a_fetched_model_is_loaded_by_its_name(
     files: Path, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("label_image.prepare.fetched", lambda name: files / "model.tflite")
@@ -298,8 +413,8 @@ def failing_device(monkeypatch: pytest.MonkeyPatch) -> None:
     def interpreter(
         self: Runtime, model: Any, threads: Any, kernels: str, delegates: Any, *others: Any
     ) -> Any:
-        made = real(self, model, threads, kernels, (), *others)
-        return BrokenInterpreter(delegates, made)
+        interpreter = real(self, model, threads, kernels, (), *others)
+        return BrokenInterpreter(delegates, interpreter)
 
     monkeypatch.setattr(Runtime, "interpreter", interpreter)
     for module in ("interpreters.interpreter", "harness.open_job"):
@@ -322,7 +437,7 @@ def test_a_run_that_fails_in_the_middle_is_repeated_on_the_cpu(files: Path, run:
     assert [row["label"] for row in document["cpu"]["results"]] == ["green", "blue", "red"]
 
 
-def test_a_model_that_tflite_cannot_run_says_why(files: Path, run: Run) -> None:
+def test_a_model_that_tflite_cannot_run_is_an_error(files: Path, run: Run) -> None:
     pixels, output = t((1, 4, 4, 3), "uint8", 1.0, 0), t((1, 3), "uint8", 1.0, 0)
     model = chain_model([op("fake-op-double", [pixels], [output], is_custom=True)])
     (files / "model.tflite").write_bytes(model)

@@ -19,9 +19,9 @@ import pytest
 
 from delegate import DeviceInfo
 from label_image import flags
-from label_image.path import Path as OnePath
+from label_image.path import OpenPath
 from tests.attacks.faults import NO_COMPILER, Fault, build_library
-from tests.support.command import ROOT, Run
+from tests.support.command import FILES, GPU_LINES, ROOT, Run
 from tests.support.isolated import children
 from tests.support.tiers import slow
 from tests.support.videos import frames, write_video
@@ -73,17 +73,17 @@ def kill(monkeypatch: pytest.MonkeyPatch) -> Kill:
     """Return what kills all children before each OpenCL run of these numbers, from 0."""
 
     def kill(*numbers: int) -> None:
-        run, count = OnePath.run, itertools.count()
+        run, count = OpenPath.run, itertools.count()
 
-        def killing(path: OnePath, pixels: Any) -> Any:
-            if path.delegation is not None and next(count) in numbers:
-                while not (found := children()):  # the next one is being started
+        def killing(path: OpenPath, pixels: Any) -> Any:
+            if path.facts.delegation is not None and next(count) in numbers:
+                while not (alive := children()):  # the next one is being started
                     time.sleep(0.01)
-                for child in found:
+                for child in alive:
                     os.kill(child, signal.SIGKILL)
             return run(path, pixels)
 
-        monkeypatch.setattr(OnePath, "run", killing)
+        monkeypatch.setattr(OpenPath, "run", killing)
 
     return kill
 
@@ -127,10 +127,10 @@ def test_deaths_that_leave_the_rest_to_the_cpu(
 
 
 def test_one_picture(files: Path, run: Run, device: DeviceInfo) -> None:
-    words = ("-i", "picture.bmp", "--device", str(device.index), "--json", "out.json")
-    ran = run(*MODEL, *words, "--isolate")
-    assert ran.code == 0
-    assert "INFO: 0.8: 1 green" in ran.lines
+    words = ("--use_gpu", "--device", str(device.index), "--tune", "off", "--json", "out.json")
+    ran = run(*FILES, *words, "--isolate")
+    assert (ran.code, ran.out) == (0, ["INFO: GPU delegate created."])
+    assert ran.lines[: len(GPU_LINES)] == GPU_LINES
     assert "equal to TFLite's reference kernels: 0 quanta" in ran.table
     assert json.loads((files / "out.json").read_text())["gpu"]["cpu_load"] > 0
     assert not children()

@@ -126,31 +126,6 @@ def test_lines_of_json_for_several_pictures(here: Path, run: Run) -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("words", "line"),
-    [
-        (["--output_image", "a.txt"], "cannot write a.txt: '.txt' is no format of pictures"),
-        (["--output_image", "no/a.png"], "cannot write no/a.png: there is no folder"),
-        (
-            ["--output_image", "a.png"],
-            "model.tflite gives neither boxes nor points nor a mask",
-        ),
-        (["--json", "-", "--json_lines", "-"], "--json and --json_lines cannot both be stdout"),
-        (["--json_lines", "no/a"], "cannot write no/a: there is no folder"),
-    ],
-)
-def test_what_cannot_be_drawn_or_written_is_one_line_before_the_run(
-    here: Path, run: Run, words: list[str], line: str
-) -> None:
-    picture, flat = t((1, 4, 4, 3), "uint8", 1.0), t((1, 48), "uint8", 1.0)
-    nodes = [op("RESHAPE", [picture], [flat], {"new_shape": [1, 48]})]
-    Path("model.tflite").write_bytes(chain_model(nodes))
-    ran = run(*WORDS, "-i", "half.png", *words)
-    assert ran.code == (64 if "both" in line else 255)
-    assert line in ran.lines[-1]
-    assert "invoked" not in "".join(ran.lines)
-
-
 @slow
 def test_a_picture_in_pytorchs_order(here: Path, run: Run, device: DeviceInfo) -> None:
     planar, sums = t((1, 3, 4, 4), "float32"), t((1, 3), "float32")
@@ -213,7 +188,7 @@ def test_what_is_shown_can_be_chosen(here: Path, run: Run, words: list[str], row
 
 
 @pytest.mark.parametrize("words", [["-i", "half.png"], ["half.png", "--batch", "1"]])
-def test_the_folder_of_outputs_has_the_picture_with_what_was_found(
+def test_output_dir_has_the_picture_with_results_drawn(
     here: Path, run: Run, words: list[str]
 ) -> None:
     Path("model.tflite").write_bytes(segmenter())
@@ -246,10 +221,10 @@ def test_a_yolo_is_read_whatever_runs_it(here: Path, run: Run, device: DeviceInf
     assert document["gpu"]["delegated"] == 3
     assert document["gpu"]["detections"] == document["cpu"]["detections"]
     assert (pixels_of("half.png") != pixels_of("drawn.png")).any()
-    said = "INFO: pixels for detection:yolo8: mean 0, standard deviation 255"
-    assert any(line.startswith(said) for line in ran.lines)
+    line = "INFO: pixels for detection:yolo8: mean 0, standard deviation 255"
+    assert ran.beginning(line)
     several = run(*WORDS, "half.png", "half.png", "--task", "detection:yolo8", "-b", "0")
-    assert not any(line.startswith(said) for line in several.lines)
+    assert several.beginning(line) == []
     assert several.out == ["half.png\t0.75: 1 blue, left 10, top 0, right 30, bottom 20"] * 2
     refused = run(*WORDS, "-i", "half.png", "--task", "pose")
     assert refused.code == 255

@@ -81,30 +81,21 @@ CLASSES_LINES = [
 # --- outputs
 
 
-def test_a_map_is_described_and_needs_no_labels(files: Path, run: Run) -> None:
+def test_a_map_is_described_with_labels_or_without(files: Path, run: Run) -> None:
     write(files, reversed_rows(picture()))
-    ran = run(*SEEN)
-    assert (ran.code, ran.out) == (0, [])
-    assert ran.outputs == ran.lines[-2:] == MAP_LINES
-
-
-def test_labels_as_many_as_channels_do_not_make_a_map_a_row(files: Path, run: Run) -> None:
-    write(files, reversed_rows(picture()))
-    (files / "labels.txt").write_text("red\ngreen\nblue\n")
-    assert run(*SEEN).lines[-2:] == MAP_LINES
-    # Who names the channels means classes of pixels.
+    for _ in range(2):
+        ran = run(*SEEN)
+        assert (ran.code, ran.out) == (0, [])
+        assert ran.outputs == ran.lines[-2:] == MAP_LINES
+        (files / "labels.txt").write_text("red\ngreen\nblue\n")
+    # A user who names the channels wants classes of pixels.
     assert run(*SEEN, "-l", "labels.txt").lines[-1] == "INFO: 100.0 %: 1 green"
-
-
-def test_class_numbers_are_counted(files: Path, run: Run) -> None:
-    write(files, best_channel(picture()))
-    ran = run(*SEEN)
-    assert (ran.outputs, ran.lines[-1]) == ([], "INFO: 100.0 %: 1")
 
 
 def test_json_describes_outputs_instead_of_results(files: Path, run: Run) -> None:
     write(files, best_channel(picture()))
-    assert run(*SEEN, "--json", "out.json").code == 0
+    ran = run(*SEEN, "--json", "out.json")
+    assert (ran.code, ran.outputs, ran.lines[-1]) == (0, [], "INFO: 100.0 %: 1")
     document = json.loads((files / "out.json").read_text())
     assert list(document) == [*stamped({}), "model", "image", "runtime", "cpu"]
     assert "results" not in document["cpu"]
@@ -132,7 +123,7 @@ def test_several_outputs_are_all_described(files: Path, run: Run) -> None:
     ]
 
 
-def test_the_first_of_several_outputs_is_scores_if_the_labels_say_so(files: Path, run: Run) -> None:
+def test_labels_make_the_first_of_several_outputs_scores(files: Path, run: Run) -> None:
     source = picture()
     write(files, *averages(source), best_channel(source))
     assert [line[:15] for line in run(*SEEN).outputs[::2]] == ["INFO: output(0)", "INFO: output(1)"]
@@ -172,53 +163,7 @@ def test_features_are_no_classes(files: Path, run: Run) -> None:
     assert ran.lines[-3:] == ["INFO: 0.8: 1", "INFO: 0.4: 2", "INFO: 0.2: 0"]
 
 
-@pytest.mark.parametrize(
-    ("name", "code", "line"),
-    [
-        ("detection:yolo99", 64, "--task: 'detection:yolo99' is not detection, detection:ssd, "),
-        ("segmentation", 255, "no segmentation is in the outputs, 1x3 uint8: they may be"),
-    ],
-)
-def test_a_task_that_is_none_is_refused(
-    files: Path, run: Run, name: str, code: int, line: str
-) -> None:
-    write(files, *averages(picture()))
-    ran = run(*SEEN, "--task", name)
-    assert ran.code == code
-    assert line in ran.lines[-1]
-    assert "classification" in ran.lines[-1]
-    assert "invoked" not in "".join(ran.lines)
-
-
-@pytest.mark.parametrize("content", [None, b"a\0b\n", b"x" * (1 << 25)])
-def test_what_is_no_label_file_is_said_before_the_run(
-    files: Path, run: Run, content: bytes | None
-) -> None:
-    write(files, *averages(picture()))
-    if content is None:
-        (files / "l.txt").mkdir()
-    else:
-        (files / "l.txt").write_bytes(content)
-    ran = run(*SEEN, "-l", "l.txt")
-    assert ran.code == 255
-    why = "cannot be read: Is a directory" if content is None else "is no text with a label a line"
-    errors = [line for line in ran.lines if line.startswith("ERROR")]
-    assert errors == [f"ERROR: Labels file l.txt {why}"]
-    assert "invoked" not in "".join(ran.lines)
-
-
-def test_other_numbers_of_labels_are_said_before_the_run(files: Path, run: Run) -> None:
-    write(files, *averages(picture()))
-    (files / "l.txt").write_text("a\nb\n")
-    ran = run(*SEEN, "-l", "l.txt")
-    assert ran.code == 0
-    said = ran.lines.index(
-        "WARN: l.txt has 2 labels and the model has 3 classes: the names may be wrong"
-    )
-    assert said < ran.lines.index("INFO: invoked")
-
-
-def test_shapes_of_the_run_say_what_the_outputs_are(files: Path, run: Run) -> None:
+def test_outputs_are_recognised_by_the_shapes_of_the_run(files: Path, run: Run) -> None:
     pooled, _ = averages(picture())
     unknown = t((1, 1), "uint8", 0.5)
     target = const(np.array([1, 3], np.int32))
@@ -226,13 +171,6 @@ def test_shapes_of_the_run_say_what_the_outputs_are(files: Path, run: Run) -> No
     (files / "labels.txt").write_text("red\ngreen\nblue\n")
     assert run(*SEEN).lines[-3] == "INFO: 0.8: 1 green"
     assert run(*WORDS, "picture.bmp", "picture.bmp").out == ["picture.bmp\t0.8: 1 green"] * 2
-
-
-def test_labels_that_were_asked_for_must_be_there(files: Path, run: Run) -> None:
-    source = picture()
-    write(files, *averages(source), best_channel(source))
-    ran = run(*SEEN, "-l", "nosuch.txt")
-    assert (ran.code, ran.lines[-1]) == (255, "ERROR: Labels file nosuch.txt not found")
 
 
 def test_several_pictures_get_a_row_of_what_their_outputs_are(files: Path, run: Run) -> None:
@@ -263,13 +201,6 @@ def test_outputs_are_written_and_named_after_tensors(files: Path, run: Run) -> N
     assert (classes.shape, classes.dtype) == ((1, 4, 4), np.int64)
 
 
-def test_a_classifier_s_scores_are_written_too(files: Path, run: Run) -> None:
-    write(files, *averages(picture()))
-    (files / "labels.txt").write_text("red\ngreen\nblue\n")
-    assert run(*SEEN, "--output_dir", "o").code == 0
-    assert np.load(files / "o/averages.npy").tolist() == [[51, 204, 102]]
-
-
 @slow
 def test_each_of_several_pictures_has_its_own_folder(files: Path, run: Run) -> None:
     write(files, best_channel(picture()))
@@ -280,16 +211,6 @@ def test_each_of_several_pictures_has_its_own_folder(files: Path, run: Run) -> N
     assert sorted(os.listdir(files / "o")) == ["000001_picture.bmp", "000003_picture.bmp"]
     assert np.load(files / "o/000001_picture.bmp/classes.npy").max() == 1
     assert np.load(files / "o/000003_picture.bmp/classes.npy").max() == 0
-
-
-@pytest.mark.parametrize("words", [SEEN, (*WORDS, "picture.bmp")], ids=["one", "several"])
-def test_a_folder_that_is_a_file_is_an_error_before_the_run(
-    files: Path, run: Run, words: tuple[str, ...]
-) -> None:
-    write(files, best_channel(picture()))
-    ran = run(*words, "--output_dir", "picture.bmp")
-    assert ran.code == 255
-    assert ran.lines == ["ERROR: cannot write picture.bmp: it is not a folder"]
 
 
 @pytest.mark.parametrize("words", [SEEN, (*WORDS, "picture.bmp")], ids=["one", "several"])
@@ -315,7 +236,7 @@ def sound_model(folder: Path) -> None:
     write(folder, op("RELU", [sound], [t((1, 4), "float32", name="louder")]))
 
 
-def test_an_input_that_is_no_picture_gets_zeros_and_says_so(files: Path, run: Run) -> None:
+def test_an_input_that_is_no_picture_gets_zeros_with_a_warning(files: Path, run: Run) -> None:
     sound_model(files)
     ran = run(*WORDS)
     assert ran.code == 0
@@ -326,16 +247,6 @@ def test_an_input_that_is_no_picture_gets_zeros_and_says_so(files: Path, run: Ru
         "INFO: output(0) louder: 1x4 float32, 0 to 0",
         "INFO: output(0) values: 0, 0, 0, 0",
     ]
-
-
-def test_a_picture_nothing_takes_is_an_error(files: Path, run: Run) -> None:
-    sound_model(files)
-    ran = run(*WORDS, "--image", "nosuch.bmp", "--json", "out.json")
-    assert ran.code == 255
-    assert ran.lines[-1] == (
-        "ERROR: --image: no input takes a picture: sound (1x4 float32): it has no height and width"
-    )
-    assert not (files / "out.json").exists()
 
 
 @pytest.mark.parametrize("name", ["sound", "0"])
@@ -636,14 +547,3 @@ def test_models_that_classify_no_picture_run(
     assert not any(differences) or name == "movenet_single_pose_lightning_ptq"
     assert document["max_difference_quanta_reference"] in (0, None)
     assert len([*(files / "o").glob("*.npy")]) == (5 if name == "split_concat" else 1)
-
-
-@pytest.mark.model
-def test_the_model_that_cannot_run_gives_tflite_s_own_message(
-    device: DeviceInfo, files: Path, run: Run
-) -> None:
-    ran = run("-m", model_path("model_invoking_error"), *gpu(device))
-    assert ran.code == 255
-    first, second = ran.beginning("ERROR: ")
-    assert "unresolved custom op: fake-op-double" in first
-    assert second == "ERROR: Failed to allocate tensors!"

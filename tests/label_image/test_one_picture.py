@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 
 from delegate import Options, Verdict
+from label_image import timed_paths
 from label_image.judgement import Judgement
 from label_image.one_picture import OnePicture
-from label_image.path import Outputs, Path
-from label_image.paths import Paths
+from label_image.run_result import Outputs, RunResult
 from tests.support.compare import RUNTIME
 from tests.support.without_tflite import needs_tflite
 from tflite_opencl.console import interrupts
@@ -28,33 +28,21 @@ TIMES = Times(average_ms=2.0, min_ms=2.0, median_ms=2.0, total_ms=2.0, cpu_load=
 NODES = (Verdict(0, "CONV_2D", None),)
 TAKEN = Delegation("GPU", "rusticl", "24.3", NODES, ((0,),), tuning_left=9)
 RIGHT, WRONG = (np.array([value], np.uint8) for value in (5, 9))
-OPENCL = Path(9.0, delegation=TAKEN, outputs=(RIGHT,), times=TIMES)
-ON_CPU = Path(1.0, outputs=(RIGHT,), times=TIMES)
+OPENCL = RunResult(9.0, delegation=TAKEN, outputs=(RIGHT,), times=TIMES)
+ON_CPU = RunResult(1.0, outputs=(RIGHT,), times=TIMES)
 TUNED = replace(
     OPENCL, delegation=replace(TAKEN, tuning_left=0), load_ms=99.0, outputs=(RIGHT.copy(),)
 )
 JOB = Job("m.tflite", np.zeros(1, np.uint8), True, opencl=Options(tune="quick"), reference=True)
 
 
-class Runs:
-    """What OpenCL's runs give, one after the other, and what was done in which order."""
+@dataclass
+class Ran:
+    """The verdict, the steps in order, and the outputs that were shown."""
 
-    def __init__(self, *given: Path | BaseException) -> None:
-        self.given = [*given]
-        self.done: list[str] = []
-        self.shown: list[Outputs] = []
-
-    def run(self, job: Job, is_beside: bool = False) -> Path:
-        if job.opencl is None:
-            self.done.append(job.cpu_kernels)
-            return ON_CPU
-        self.done.append(job.opencl.tune)
-        found = self.given.pop(0)
-        if isinstance(found, KeyboardInterrupt):
-            signal.raise_signal(signal.SIGINT)
-        if isinstance(found, BaseException):
-            raise found
-        return found
+    judgement: Judgement
+    steps: list[str] = field(default_factory=list)
+    shown: list[Outputs] = field(default_factory=list)
 
 
 @pytest.fixture(autouse=True)
@@ -63,73 +51,85 @@ def _ctrl_c() -> Iterator[None]:
         yield
 
 
-def answered(runs: Runs, is_watched: bool = True) -> Judgement:
-    output = SimpleNamespace(dtype="uint8")
-    graph: Any = SimpleNamespace(nodes=(), outputs=(output,))
-    paths = Paths(JOB, RUNTIME, graph)
-    paths.run = runs.run  # type: ignore[method-assign]
+def ran_with(*results: RunResult | BaseException, is_watched: bool = True) -> Ran:
+    """Run one picture; `results`: of OpenCL's runs, one after the other."""
+    pending, steps, shown = [*results], list[str](), list[Outputs]()
+    graph: Any = SimpleNamespace(nodes=(), outputs=(SimpleNamespace(dtype="uint8", name=""),))
+
+    def run(job: Job, *_: object) -> RunResult:
+        if job.opencl is None:
+            steps.append(job.cpu_kernels)
+            return ON_CPU
+        steps.append(job.opencl.tune)
+        result = pending.pop(0)
+        if isinstance(result, KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+        if isinstance(result, BaseException):
+            raise result
+        return result
 
     class One(OnePicture):
         def __init__(self) -> None:
-            self.paths = paths
+            self._job, self._width = JOB, 80
             self._prepared: Any = SimpleNamespace(
-                is_watched=is_watched, tunes_after=is_watched, kernels="XNNPACK"
-            )
-            self._width = 80
+                is_watched=is_watched, tunes_after=is_watched, kernels="XNNPACK", runtime=RUNTIME,
+                graph=graph,
+            )  # fmt: skip
 
         def _result(self, outputs: Outputs) -> Any:
             return SimpleNamespace(scene=SimpleNamespace(rows=None), outputs=outputs)
 
         def show(self, result: Any) -> None:
-            runs.done.append("show")
-            runs.shown.append(result.outputs)
+            steps.append("show")
+            shown.append(result.outputs)
 
-    One().answer()
-    return paths.judgement
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(timed_paths, "run", run)
+        return Ran(One().run_paths(), steps, shown)
 
 
 def test_results_come_first_and_tuned_times_last() -> None:
-    runs = Runs(OPENCL, TUNED)
-    outcome = answered(runs)
-    assert runs.done == ["quick", "show", "auto", "judge", "full"]
-    assert (outcome.gpu, outcome.untuned, outcome.failure) == (TUNED, OPENCL, "")
+    ran = ran_with(OPENCL, TUNED)
+    assert ran.steps == ["quick", "show", "auto", "judge", "full"]
+    results = ran.judgement.results
+    assert (results.gpu, results.untuned, ran.judgement.failure) == (TUNED, OPENCL, "")
 
 
 def test_unwatched_they_come_once_they_are_compared() -> None:
-    runs = Runs(OPENCL)
-    outcome = answered(runs, is_watched=False)
-    assert runs.done == ["quick", "auto", "judge", "show"]
-    assert (outcome.gpu, outcome.untuned) == (OPENCL, None)
+    ran = ran_with(OPENCL, is_watched=False)
+    assert ran.steps == ["quick", "auto", "judge", "show"]
+    assert (ran.judgement.results.gpu, ran.judgement.results.untuned) == (OPENCL, None)
 
 
 def test_what_is_tuned_runs_once() -> None:
-    runs = Runs(TUNED)
-    assert answered(runs).untuned is None
-    assert runs.done == ["quick", "show", "auto", "judge"]
+    ran = ran_with(TUNED)
+    assert ran.judgement.results.untuned is None
+    assert ran.steps == ["quick", "show", "auto", "judge"]
 
 
 def test_ctrl_c_ends_the_tuning_and_nothing_else() -> None:
-    outcome = answered(Runs(OPENCL, KeyboardInterrupt()))
-    assert (outcome.gpu, outcome.untuned) == (OPENCL, None)
+    results = ran_with(OPENCL, KeyboardInterrupt()).judgement.results
+    assert (results.gpu, results.untuned) == (OPENCL, None)
     interrupts.check()
 
 
 def test_an_error_of_the_tuning_leaves_the_results() -> None:
-    outcome = answered(Runs(OPENCL, DelegateFailed("no memory")))
-    assert (outcome.gpu, outcome.failure) == (OPENCL, "")
+    judgement = ran_with(OPENCL, DelegateFailed("no memory")).judgement
+    assert (judgement.results.gpu, judgement.failure) == (OPENCL, "")
 
 
-def test_tuned_kernels_that_compute_wrongly_are_an_error() -> None:
-    runs = Runs(OPENCL, replace(TUNED, outputs=(WRONG,)))
-    outcome = answered(runs)
-    assert outcome.answer is ON_CPU.outputs
-    assert "4 quanta" in outcome.failure
-    assert runs.shown == [OPENCL.outputs, ON_CPU.outputs]
+def test_tuned_kernels_that_compute_wrongly_are_an_error(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    ran = ran_with(OPENCL, replace(TUNED, outputs=(WRONG,)))
+    assert ran.judgement.answer is ON_CPU.outputs
+    assert "4 quanta" in ran.judgement.failure
+    assert ran.shown == [OPENCL.outputs, ON_CPU.outputs]
+    assert caplog.messages == [ran.judgement.failure, "the results are the CPU's"]
 
 
 @needs_tflite
 def test_a_device_that_fails_shows_the_cpu_s_results_once() -> None:
-    runs = Runs(DelegateFailed("lost"), ON_CPU)
-    outcome = answered(runs)
-    assert runs.done == ["quick", "auto", "show"]
-    assert (outcome.gpu, outcome.failure) == (None, "lost")
+    ran = ran_with(DelegateFailed("lost"), ON_CPU)
+    assert ran.steps == ["quick", "auto", "show"]
+    assert (ran.judgement.results.gpu, ran.judgement.failure) == (None, "lost")

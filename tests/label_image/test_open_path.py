@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -16,7 +17,7 @@ from delegate import DeviceError, DeviceInfo, NoDeviceError, Options
 from delegate.inspect import Graph, read_model, write_model
 from delegate.run.executor import Executor
 from label_image.open_path import open_path
-from label_image.path import Path
+from label_image.path import OpenPath
 from tests.support.compare import RUNTIME, interpreter, invoke
 from tests.support.model import chain_model, const, op, t
 from tests.support.nets import POOL, conv_pool, image
@@ -53,7 +54,7 @@ def pictures(graph: Graph, count: int) -> NDArray[Any]:
 @contextmanager
 def opened(
     model: bytes, batch: int | None = None, opencl: Options | None = None, **job: Any
-) -> Iterator[tuple[Path, Graph]]:
+) -> Iterator[tuple[OpenPath, Graph]]:
     graph = read_model(model)
     nothing = np.zeros(graph.inputs[0].shape, np.uint8)
     full = Job(
@@ -67,24 +68,24 @@ def on(device: DeviceInfo, **options: Any) -> Options:
     return Options(device.index, **options)
 
 
-def assert_exact(path: Path, model: bytes, graph: Graph, count: int) -> None:
+def assert_exact(path: OpenPath, model: bytes, graph: Graph, count: int) -> None:
     """Assert that each picture's outputs are the reference kernels', in their shapes."""
     pixels = pictures(graph, count)
     rest = [np.zeros(tensor.shape, tensor.dtype) for tensor in graph.inputs[1:]]
     reference = interpreter(model)
-    got = path.run(pixels)
-    assert len(got) == count
-    for number, outputs in enumerate(got):
+    result = path.run(pixels)
+    assert len(result.outputs) == count
+    for number, outputs in enumerate(result.outputs):
         expected = invoke(reference, [pixels[number : number + 1], *rest])
         assert [o.tolist() for o in outputs] == [o.tolist() for o in expected]
 
 
 @pytest.mark.parametrize("batch", [None, 1])
-def test_the_cpu_runs_one_by_one_unless_asked(batch: int | None) -> None:
+def test_the_cpu_runs_one_by_one_without_a_batch(batch: int | None) -> None:
     model = write_model(conv_pool())
     with opened(model, batch) as (path, graph):
-        assert path.batch == 1
-        assert path.delegation is None
+        assert path.facts.batch == 1
+        assert path.facts.delegation is None
         assert_exact(path, model, graph, 4)
 
 
@@ -92,7 +93,7 @@ def test_the_cpu_runs_one_by_one_unless_asked(batch: int | None) -> None:
 def test_the_cpu_runs_a_batch_at_once_where_the_model_can_be_resized(has_open_batch: bool) -> None:
     model = write_model(conv_pool(has_open_batch))
     with opened(model, 3) as (path, graph):
-        assert path.batch == 3
+        assert path.facts.batch == 3
         for count in (3, 2, 3, 1):
             assert_exact(path, model, graph, count)
 
@@ -100,7 +101,7 @@ def test_the_cpu_runs_a_batch_at_once_where_the_model_can_be_resized(has_open_ba
 @pytest.mark.parametrize("model", [FLAT, REVERSED], ids=["fixed-reshape", "mixes-pictures"])
 def test_the_cpu_runs_one_by_one_where_the_model_has_no_batch(model: bytes) -> None:
     with opened(model, 3) as (path, graph):
-        assert path.batch == 1
+        assert path.facts.batch == 1
         assert_exact(path, model, graph, 3)
 
 
@@ -111,15 +112,14 @@ def test_other_inputs_are_zeros() -> None:
             assert_exact(path, model, graph, 3)
 
 
-def test_the_time_is_that_of_the_runs_alone() -> None:
+def test_results_add_up() -> None:
     with opened(write_model(conv_pool())) as (path, graph):
-        path.warm_up(pictures(graph, 1), 3)
-        assert (path.pictures, path.seconds) == (0, 0.0)
-        path.run(pictures(graph, 4))
-        path.run(pictures(graph, 1))
-        assert path.pictures == 5
-        assert path.seconds > 0
-        assert path.load_ms > 0
+        begin_s = time.perf_counter()
+        batches = [path.run(pictures(graph, count)) for count in (4, 1)]
+        result = path.facts.plus(batches[0]).plus(batches[1])
+        assert 0 < result.seconds <= time.perf_counter() - begin_s
+        assert (path.facts.pictures, result.pictures) == (0, 5)
+        assert result.load_ms > 0
 
 
 def test_a_model_that_tflite_cannot_run_is_an_error() -> None:
@@ -128,7 +128,7 @@ def test_a_model_that_tflite_cannot_run_is_an_error() -> None:
         pass
 
 
-def test_no_device_is_told_apart_from_a_failure() -> None:
+def test_no_device_is_an_error_of_its_own() -> None:
     with pytest.raises(NoDeviceError), opened(FLAT, 3, Options("no such device")):
         pass
 
@@ -136,20 +136,26 @@ def test_no_device_is_told_apart_from_a_failure() -> None:
 @pytest.mark.parametrize("batch", [1, 2, 5])
 def test_opencl_runs_a_whole_model_at_once(device: DeviceInfo, batch: int) -> None:
     with opened(FLAT, batch, on(device)) as (path, graph):
-        assert path.batch == batch
-        assert path.delegation is not None
-        assert (path.delegation.device, path.delegation.driver) == (device.name, device.driver)
-        assert path.delegation.verdicts == ((0, "AVERAGE_POOL_2D", None), (1, "RESHAPE", None))
-        assert path.delegation.partitions == ((0, 1),)
+        assert path.facts.batch == batch
+        assert path.facts.delegation is not None
+        assert (path.facts.delegation.device, path.facts.delegation.driver) == (
+            device.name,
+            device.driver,
+        )
+        assert path.facts.delegation.verdicts == (
+            (0, "AVERAGE_POOL_2D", None),
+            (1, "RESHAPE", None),
+        )
+        assert path.facts.delegation.partitions == ((0, 1),)
         assert_exact(path, FLAT, graph, batch)
         assert_exact(path, FLAT, graph, 1)
 
 
-def test_opencl_goes_through_tflite_where_no_batch_is_asked_for(device: DeviceInfo) -> None:
+def test_opencl_goes_through_tflite_without_a_batch(device: DeviceInfo) -> None:
     with opened(FLAT, None, on(device)) as (path, graph):
-        assert path.batch == 1
-        assert path.delegation is not None
-        assert path.delegation.delegated == 2
+        assert path.facts.batch == 1
+        assert path.facts.delegation is not None
+        assert path.facts.delegation.delegated == 2
         assert_exact(path, FLAT, graph, 3)
 
 
@@ -167,7 +173,7 @@ def test_opencl_goes_through_tflite_where_no_batch_is_asked_for(device: DeviceIn
     ],
     ids=["excluded", "too-small", "not-supported"],
 )
-def test_opencl_says_why_it_runs_one_by_one(
+def test_the_reason_to_run_one_by_one_is_logged(
     device: DeviceInfo,
     caplog: pytest.LogCaptureFixture,
     model: bytes,
@@ -181,9 +187,9 @@ def test_opencl_says_why_it_runs_one_by_one(
         assert warnings[0].startswith(
             f"--batch: OpenCL runs the pictures one by one through TFLite: {why}"
         )
-        assert path.batch == 1
-        assert path.delegation is not None
-        assert path.delegation.delegated == delegated
+        assert path.facts.batch == 1
+        assert path.facts.delegation is not None
+        assert path.facts.delegation.delegated == delegated
         assert_exact(path, model, graph, 3)
 
 

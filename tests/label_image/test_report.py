@@ -20,9 +20,9 @@ from label_image.compare import CPU as ON_CPU
 from label_image.compare import Distances, Outcome, Totals
 from label_image.decode_outputs import Meaning
 from label_image.heads.view import View
-from label_image.judgement import Judgement
-from label_image.path import Path
+from label_image.judgement import Judgement, PathResults
 from label_image.result import Result
+from label_image.run_result import RunResult
 from label_image.scene import Class, Scene
 from tests.support.compare import RUNTIME
 from tests.support.model import graph_of, op
@@ -34,7 +34,7 @@ from tflite_opencl.timing.timing import Times
 
 GRAPH = graph_of([op("ADD", [image(), image()], [image()])])
 TIMES = Times(20.5, min_ms=18.25, median_ms=19.125, total_ms=246.0, cpu_load=1.984, runs=12)
-CPU = Path(7.0, times=replace(TIMES, average_ms=41.0, median_ms=38.25))
+CPU = RunResult(7.0, times=replace(TIMES, average_ms=41.0, median_ms=38.25))
 WHY = "dilation 2x2: only 1x1 is implemented"
 PARTLY = Delegation(
     device="Vivante GC7000",
@@ -61,7 +61,7 @@ NONE_FOUND: dict[str, dict[str, object]] = {"gpu": {}}
 class Beside:
     """What OpenCL's path was compared with."""
 
-    cpu: Path | None
+    cpu: RunResult | None
     cpu_failure: str
     distances: Distances
 
@@ -69,22 +69,26 @@ class Beside:
 EQUAL = Beside(CPU, "", Distances(Difference(0), Difference(5), Difference(5)))
 
 
-def gpu(delegation: Delegation = ALL) -> Path:
-    return Path(371.25, delegation=delegation, times=TIMES)
+def gpu(delegation: Delegation = ALL) -> RunResult:
+    return RunResult(371.25, delegation=delegation, times=TIMES)
 
 
-def judgement_of(gpu: Path | None, beside: Beside | None, cpu: Path | None = None) -> Judgement:
+def judgement_of(
+    gpu: RunResult | None, beside: Beside | None, cpu: RunResult | None = None
+) -> Judgement:
     """Return that of one picture; `cpu`: what ran alone."""
-    made = Judgement(Job(b"", np.zeros(1), is_timed=True), RUNTIME, gpu, substitute=cpu)
+    job = Job(b"", np.zeros(1), is_timed=True)
+    results = PathResults(job, RUNTIME, GRAPH, gpu, substitute=cpu)
     if beside is None:
-        return made
-    return replace(
-        made, beside={} if beside.cpu is None else {ON_CPU: beside.cpu},
-        reasons={ON_CPU: beside.cpu_failure}, totals=Totals(distances=beside.distances),
+        return Judgement(results)
+    results = replace(
+        results, beside={} if beside.cpu is None else {ON_CPU: beside.cpu},
+        reasons={ON_CPU: beside.cpu_failure},
     )  # fmt: skip
+    return Judgement(results, Totals(distances=beside.distances))
 
 
-def comparison_text(gpu: Path, beside: Beside | None, width: int = 80) -> str:
+def comparison_text(gpu: RunResult, beside: Beside | None, width: int = 80) -> str:
     return report.summary_text(judgement_of(gpu, beside), "XNNPACK", width)
 
 
@@ -94,8 +98,8 @@ def document(
     threads: int | None = 4,
     results: Mapping[str, Any] = NONE_FOUND,
 ) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(documents.document(about, judgement, threads, results))
-    return found
+    document: dict[str, Any] = json.loads(documents.document(about, judgement, threads, results))
+    return document
 
 
 def text_of(delegation: Delegation, beside: Beside | None = EQUAL) -> str:
@@ -139,11 +143,11 @@ def test_what_a_comparison_ran_longer_is_what_its_table_shows() -> None:
     assert entry["load"] == {"build_ms": 300.0, "tune_ms": 50.25}
 
 
-def test_tuning_that_is_not_finished_is_said() -> None:
+def test_unfinished_tuning_is_reported() -> None:
     assert "not finished" not in text_of(ALL)
-    left = replace(ALL, tuning_left=1)
-    assert "tuning 1 choice not measured: --tune full" in text_of(left)
-    entry = document({}, judgement_of(gpu(left), EQUAL))
+    pending = replace(ALL, tuning_left=1)
+    assert "tuning 1 choice not measured: --tune full" in text_of(pending)
+    entry = document({}, judgement_of(gpu(pending), EQUAL))
     assert entry["gpu"]["tuning_left"] == 1
 
 
@@ -162,7 +166,7 @@ def test_few_runs_make_no_speedup() -> None:
     assert "speedup  2.00 " in comparison_text(replace(gpu(), times=slow), EQUAL)
 
 
-def test_equal_outputs_are_told_apart_from_tflites_own_difference() -> None:
+def test_equal_outputs_are_distinct_from_tflites_own_difference() -> None:
     text = text_of(ALL)
     assert "outputs equal to TFLite's reference kernels: 0 quanta" in text
     assert (
@@ -170,7 +174,7 @@ def test_equal_outputs_are_told_apart_from_tflites_own_difference() -> None:
     )
 
 
-def test_equal_outputs_of_a_part_say_what_ran_the_rest() -> None:
+def test_equal_outputs_of_a_part_name_what_ran_the_rest() -> None:
     assert (
         "equal to TFLite's reference kernels, which judge OpenCL's part alone: 0 quanta"
         in text_of(PARTLY)
@@ -184,7 +188,7 @@ def test_different_outputs_are_shouted() -> None:
     assert "outputs DIFFER from TFLite's reference kernels: 1 quantum" in text
 
 
-def test_what_cannot_be_compared_says_why() -> None:
+def test_the_reason_not_to_compare_is_shown() -> None:
     unknown = Difference(None, "the outputs are not quantised")
     text = text_of(ALL, Beside(CPU, "", Distances(unknown, unknown, unknown)))
     assert "not compared with the reference kernels: the outputs are not quantised" in text
@@ -316,7 +320,7 @@ def test_without_opencl_the_document_has_no_gpu_part() -> None:
     assert entry["cpu"]["threads"] is None
 
 
-def test_floats_say_themselves_how_far_they_are_apart() -> None:
+def test_float_differences_need_no_reason() -> None:
     alone = Difference(None, "the outputs are not quantised", (0.5,))
     beside = Beside(CPU, "", Distances(alone, alone, alone))
     entry = document({}, judgement_of(gpu(), beside))
@@ -342,10 +346,12 @@ TAKEN = Delegation(
 ROWS = [Class("1", 0.5, 1), Class("cat", 0.25, 0)]
 
 
-def path(pictures: int, seconds: float, batch: int = 1, taken: Delegation | None = None) -> Path:
-    made = Path(12.5, batch=batch, delegation=taken)
-    made.pictures, made.seconds, made.cpu_seconds = pictures, seconds, 1.5 * seconds
-    return made
+def path(
+    pictures: int, seconds: float, batch: int = 1, taken: Delegation | None = None
+) -> RunResult:
+    return RunResult(
+        12.5, batch, taken, pictures=pictures, seconds=seconds, cpu_seconds=1.5 * seconds
+    )
 
 
 @pytest.fixture
@@ -353,10 +359,15 @@ def judgement() -> Judgement:
     """A run of 32 pictures, 2 of them unreadable, on OpenCL and the CPU."""
     same, apart = Difference(0), Difference(5)
     totals = Totals(30, 2, 0, 1.0, 4, Distances(same, apart, apart), 30, 0.5, 2.0)
-    return Judgement(
-        Job(b"", np.zeros(1)), RUNTIME, path(30, 0.125, 8, TAKEN), {ON_CPU: path(30, 0.25)},
-        totals=totals,
-    )  # fmt: skip
+    results = PathResults(
+        Job(b"", np.zeros(1)), RUNTIME, GRAPH, path(30, 0.125, 8, TAKEN), {ON_CPU: path(30, 0.25)}
+    )
+    return Judgement(results, totals)
+
+
+def with_results(judgement: Judgement, **changes: Any) -> Judgement:
+    """Return the judgement with these fields of its results changed."""
+    return replace(judgement, results=replace(judgement.results, **changes))
 
 
 def lines(judgement: Judgement) -> list[str]:
@@ -366,7 +377,7 @@ def lines(judgement: Judgement) -> list[str]:
 
 
 def test_few_pictures_make_no_speedup(judgement: Judgement) -> None:
-    judgement = replace(judgement, beside={ON_CPU: path(8, 0.25)})
+    judgement = with_results(judgement, beside={ON_CPU: path(8, 0.25)})
     assert "speedup too few runs" in lines(judgement)
     assert documents.totals_entry(judgement, None)["speedup"] is None
 
@@ -387,21 +398,14 @@ def test_the_table_has_a_column_a_path(judgement: Judgement) -> None:
     assert "TFLite's own paths differ: 5 quanta between its XNNPACK and its" in text
 
 
-class Spread(Path):
-    """A path over two devices, of which one was lost."""
-
-    @property
-    def portions(self) -> tuple[Portion, ...]:
-        gpu = DeviceInfo(0, "NVIDIA CUDA", "3.0", "NVIDIA H200", "NVIDIA", "3.0", "580", "gpu")
-        cpu = replace(gpu, index=3, platform="PoCL", name="cpu", driver="3.1")
-        return Portion(gpu, 24, 0.125), Portion(cpu, 6, 0.0, "running: CL_OUT_OF_RESOURCES")
-
-
 @pytest.fixture
 def spread(judgement: Judgement) -> Judgement:
-    gpu = Spread(12.5, None, 8, replace(TAKEN, device="NVIDIA H200 + cpu"))
-    gpu.pictures, gpu.seconds = 30, 0.125
-    return replace(judgement, gpu=gpu)
+    """A run on two devices, of which one was lost."""
+    gpu = DeviceInfo(0, "NVIDIA CUDA", "3.0", "NVIDIA H200", "NVIDIA", "3.0", "580", "gpu")
+    cpu = replace(gpu, index=3, platform="PoCL", name="cpu", driver="3.1")
+    portions = Portion(gpu, 24, 0.125), Portion(cpu, 6, 0.0, "running: CL_OUT_OF_RESOURCES")
+    both = path(30, 0.125, 8, replace(TAKEN, device="NVIDIA H200 + cpu"))
+    return with_results(judgement, gpu=replace(both, portions=portions))
 
 
 def test_each_of_several_devices_has_a_line(spread: Judgement) -> None:
@@ -453,7 +457,7 @@ def test_pictures_that_differ_are_counted(judgement: Judgement) -> None:
     assert judgement.failure.endswith("kernels, in 7 of 9 pictures that were compared")
 
 
-def test_a_sample_says_that_it_is_one(judgement: Judgement) -> None:
+def test_a_sample_is_marked(judgement: Judgement) -> None:
     assert "compared 30 of 30 pictures, in 0.5 s" in "\n".join(lines(judgement)).splitlines()
     judgement = replace(judgement, totals=replace(judgement.totals, compared=4))
     text = " ".join(report.summary_text(judgement, "XNNPACK").split())
@@ -462,7 +466,7 @@ def test_a_sample_says_that_it_is_one(judgement: Judgement) -> None:
 
 
 def test_the_cpu_alone_has_one_column(judgement: Judgement) -> None:
-    judgement = replace(judgement, gpu=None, totals=Totals(3, 0, 0, 0.03, 1))
+    judgement = replace(with_results(judgement, gpu=None), totals=Totals(3, 0, 0, 0.03, 1))
     shown = lines(judgement)
     assert shown[0] == "CPU, XNNPACK, one by one"
     assert shown[-2:] == [
@@ -472,13 +476,14 @@ def test_the_cpu_alone_has_one_column(judgement: Judgement) -> None:
 
 
 def test_an_external_delegate_has_its_own_name(judgement: Judgement) -> None:
-    job = replace(judgement.job, external=("a.so", {}))
-    judgement = Judgement(job, RUNTIME, substitute=path(30, 0.25), totals=judgement.totals)
+    job = replace(judgement.results.job, external=("a.so", {}))
+    results = PathResults(job, RUNTIME, GRAPH, substitute=path(30, 0.25))
+    judgement = Judgement(results, judgement.totals)
     assert lines(judgement)[0] == "EXTERNAL, one by one"
 
 
-def test_a_cpu_that_failed_says_why(judgement: Judgement) -> None:
-    judgement = replace(judgement, beside={}, reasons={ON_CPU: "no kernel"})
+def test_the_reason_of_a_failed_cpu_is_shown(judgement: Judgement) -> None:
+    judgement = with_results(judgement, beside={}, reasons={ON_CPU: "no kernel"})
     shown = lines(judgement)
     assert shown[0] == "OpenCL, 8 at once"
     assert "CPU failed: no kernel" in shown
@@ -486,16 +491,15 @@ def test_a_cpu_that_failed_says_why(judgement: Judgement) -> None:
 
 
 def test_what_opencl_left_to_the_cpu_is_listed(judgement: Judgement) -> None:
-    assert judgement.gpu is not None
-    judgement.gpu.delegation = replace(
-        TAKEN, verdicts=(Verdict(0, "PAD", "no such op"), *TAKEN.verdicts[1:])
-    )
-    assert "PAD 1 no such op 0" in lines(judgement)
+    verdicts = Verdict(0, "PAD", "no such op"), *TAKEN.verdicts[1:]
+    gpu = path(30, 0.125, 8, replace(TAKEN, verdicts=verdicts))
+    assert "PAD 1 no such op 0" in lines(with_results(judgement, gpu=gpu))
 
 
 def test_nothing_read_at_all_is_still_a_table(judgement: Judgement) -> None:
     gpu, beside = path(0, 0.0, 2, TAKEN), {ON_CPU: path(0, 0.0)}
-    judgement = replace(judgement, gpu=gpu, beside=beside, totals=Totals(0, 2, 0, 0.0, 1))
+    judgement = with_results(judgement, gpu=gpu, beside=beside)
+    judgement = replace(judgement, totals=Totals(0, 2, 0, 0.0, 1))
     text = "\n".join(lines(judgement))
     assert "pictures/s 0.0 0.0" in text
     assert "pictures 0 classified, 2 not readable" in text
@@ -510,17 +514,17 @@ OUTCOMES = [
 
 
 def result(most: int) -> Result:
-    made = Result(Meaning(View(GRAPH, GRAPH.outputs, GRAPH.inputs[0])), (), None, most)
-    made.scene = Scene(rows=ROWS, outputs=frozenset({0}), names=1)
-    return made
+    decoded = Result(Meaning(View(GRAPH, GRAPH.outputs, GRAPH.inputs[0])), (), None, most)
+    decoded.scene = Scene(rows=ROWS, outputs=frozenset({0}), names=1)
+    return decoded
 
 
 def documented(judgement: Judgement, count: int) -> tuple[dict, list[str]]:
     written: list[str] = []
-    made = sinks.Document(written.append, {"model": "m", "runtime": "r"})
+    sink = sinks.Document(written.append, {"model": "m", "runtime": "r"})
     for outcome, most in OUTCOMES[:count]:
-        made.add(documents.picture_entry(outcome, result(most)))
-    made.end(documents.totals_entry(judgement, 4))
+        sink.add(documents.picture_entry(outcome, result(most)))
+    sink.end(documents.totals_entry(judgement, 4))
     return json.loads("\n".join(written)), written
 
 
@@ -547,7 +551,7 @@ def test_the_document_has_an_object_a_picture(judgement: Judgement, count: int) 
     )
 
 
-def test_the_document_ends_with_what_all_came_to(judgement: Judgement) -> None:
+def test_the_document_ends_with_the_totals(judgement: Judgement) -> None:
     entry, _ = documented(judgement, 3)
     assert list(entry) == [
         *stamped({}),
@@ -574,7 +578,7 @@ def test_the_document_ends_with_what_all_came_to(judgement: Judgement) -> None:
 
 
 def test_what_was_not_compared_is_null_with_a_reason(judgement: Judgement) -> None:
-    judgement = replace(judgement, totals=Totals(30, 0, 0, 1.0, 4), beside=None)
+    judgement = replace(with_results(judgement, beside=None), totals=Totals(30, 0, 0, 1.0, 4))
     entry, _ = documented(judgement, 1)
     assert entry["max_difference_quanta_reference"] is None
     assert entry["speedup"] is None
@@ -582,8 +586,8 @@ def test_what_was_not_compared_is_null_with_a_reason(judgement: Judgement) -> No
     assert "cpu" not in entry
 
 
-def test_a_failure_is_told(judgement: Judgement) -> None:
-    judgement = replace(judgement, gpu=None, gave_up="CL_OUT_OF_RESOURCES")
+def test_the_document_has_the_failure(judgement: Judgement) -> None:
+    judgement = with_results(judgement, gpu=None, gave_up="CL_OUT_OF_RESOURCES")
     entry, _ = documented(judgement, 1)
     assert entry["failure"] == "CL_OUT_OF_RESOURCES"
     assert "gpu" not in entry
@@ -591,7 +595,7 @@ def test_a_failure_is_told(judgement: Judgement) -> None:
 
 def test_a_picture_is_written_before_the_next_but_one(judgement: Judgement) -> None:
     written: list[str] = []
-    made = sinks.Document(written.append, {"model": "m"})
+    sink = sinks.Document(written.append, {"model": "m"})
     for number, (outcome, most) in enumerate(OUTCOMES * 5):
-        made.add(documents.picture_entry(outcome, result(most)))
+        sink.add(documents.picture_entry(outcome, result(most)))
         assert sum("image" in line for line in written) == number

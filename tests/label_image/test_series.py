@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import logging
 import os
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,15 +18,14 @@ from delegate import DeviceError, DeviceInfo, Options
 from delegate.inspect import read_model
 from delegate.run.copy_strategies import CopyStrategy
 from delegate.run.executor import Executor
-from label_image.compare import Distances, Outcome, Sample, Totals
+from label_image.compare import CPU, Distances, Outcome
 from label_image.decoder import Format
-from label_image.path import Path as OnePath
-from label_image.paths import Paths
+from label_image.path import OpenPath
+from label_image.paths import open_paths
 from label_image.series import Series
 from tests.support.compare import RUNTIME, interpreter, invoke
 from tests.support.model import chain_model, op, t
 from tests.support.tiers import slow
-from tests.support.without_tflite import needs_tflite
 from tflite_opencl.console.errors import RunError
 from tflite_opencl.harness.job import Job
 from tflite_opencl.oracle.difference import Difference
@@ -69,34 +67,35 @@ def series(
     options: dict[str, Any] | None = None,
     compares_all: bool = True,
     **job: Any,
-) -> Iterator[Paths]:
+) -> Iterator[Series]:
     model = model or pooling_model()
-    graph = read_model(model)
     opencl = None if device is None else Options(device.index, **(options or {}))
-    nothing = np.zeros(SIZE, graph.inputs[0].dtype)
+    nothing = np.zeros(SIZE, read_model(model).inputs[0].dtype)
     full = Job(model, nothing, False, batch, opencl=opencl, reference=True, warmup_runs=1, **job)
-    with opened(Paths(full, RUNTIME, graph, compares_all=compares_all)) as made:
-        yield made
+    with opened(full, compares_all) as run:
+        yield run
 
 
 @contextmanager
-def opened(made: Paths) -> Iterator[Paths]:
-    """Give all paths of a run."""
-    with made:
-        made.open()
-        made.open_others()
-        yield made
+def opened(job: Job, compares_all: bool = True, **arguments: Any) -> Iterator[Series]:
+    """Open all paths of a run; `arguments`: of open_paths."""
+    graph = read_model(job.model)
+    with open_paths(job, RUNTIME, graph, compares_all=compares_all, **arguments) as paths:
+        yield Series(paths, compares_all=compares_all)
 
 
-def outcomes_of(made: Paths, paths: Sequence[str], dtype: str = "uint8") -> list[Outcome]:
-    return list(Series(made).outcomes(paths, Format(SIZE, dtype)))
+def outcomes_of(run: Series, paths: Sequence[str], dtype: str = "uint8") -> list[Outcome]:
+    return list(run.outcomes(paths, Format(SIZE, dtype)))
 
 
 def expected(paths: Sequence[str], model: bytes = b"", dtype: str = "uint8") -> list[list[Any]]:
     """Return the reference kernels' outputs for each picture, as lists."""
-    made = interpreter(model or pooling_model())
+    reference = interpreter(model or pooling_model())
     return [
-        [output.tolist() for output in invoke(made, [to_input(load_picture(path), SIZE, dtype)])]
+        [
+            output.tolist()
+            for output in invoke(reference, [to_input(load_picture(path), SIZE, dtype)])
+        ]
         for path in paths
     ]
 
@@ -111,16 +110,16 @@ def messages(caplog: pytest.LogCaptureFixture, level: int) -> list[str]:
 
 @pytest.mark.parametrize("batch", [None, 1, 3, 7, 8])
 def test_the_cpu_classifies_every_picture_in_order(paths: list[str], batch: int | None) -> None:
-    with series(batch=batch) as made:
-        outcomes = outcomes_of(made, paths)
+    with series(batch=batch) as run:
+        outcomes = outcomes_of(run, paths)
         assert [outcome.path for outcome in outcomes] == paths
         assert got(outcomes) == expected(paths)
-        assert made.judgement.gpu is None
-        assert made.judgement.cpu is not None
-        assert made.judgement.cpu.pictures == made.judgement.totals.classified == 7
-        assert made.judgement.failure == ""
-        assert made.judgement.totals.decoding_seconds > 0
-        assert 1 <= made.judgement.totals.processes <= 7
+        assert run.judgement.results.gpu is None
+        assert run.judgement.results.cpu is not None
+        assert run.judgement.results.cpu.pictures == run.judgement.totals.classified == 7
+        assert run.judgement.failure == ""
+        assert run.judgement.totals.decoding_seconds > 0
+        assert 1 <= run.judgement.totals.processes <= 7
     assert outcomes[0].distances is None
 
 
@@ -131,111 +130,72 @@ def test_unreadable_pictures_leave_the_others_alone(
     bad = str(tmp_path / "bad.png")
     Path(bad).write_bytes(b"no picture")
     mixed = [bad, paths[0], bad, bad, bad, bad, bad, bad, bad, paths[1], paths[2], bad]
-    with series(batch=batch) as made:
-        outcomes = outcomes_of(made, mixed)
+    with series(batch=batch) as run:
+        outcomes = outcomes_of(run, mixed)
         assert [outcome.path for outcome in outcomes] == mixed
         assert [bool(outcome.error) for outcome in outcomes] == [path == bad for path in mixed]
         assert got([each for each in outcomes if not each.error]) == expected(paths[:3])
-        assert (made.judgement.totals.classified, made.judgement.totals.unreadable) == (3, 9)
+        assert (run.judgement.totals.classified, run.judgement.totals.unreadable) == (3, 9)
 
 
 def test_no_picture_at_all_is_fine() -> None:
-    with series() as made:
-        assert outcomes_of(made, []) == []
-
-
-def test_a_model_that_tflite_cannot_run_is_an_error() -> None:
-    pixels, result = t(SIZE, "uint8", 0.5), t(SIZE, "uint8", 0.5)
-    model = chain_model([op("fake-op", [pixels], [result], is_custom=True)])
-    with pytest.raises(RunError, match="Failed to allocate tensors!"), series(model=model):
-        pass
-
-
-@needs_tflite
-def test_without_a_device_the_cpu_runs_them_all(
-    paths: list[str], caplog: pytest.LogCaptureFixture
-) -> None:
-    graph, options = read_model(pooling_model()), Options("no such device")
-    job = Job(pooling_model(), np.zeros(SIZE, np.uint8), batch=2, opencl=options)
-    with opened(Paths(job, RUNTIME, graph)) as made:
-        assert got(outcomes_of(made, paths)) == expected(paths)
-        assert "no such device" in made.judgement.failure
-    assert messages(caplog, logging.WARNING) == ["the CPU runs the model instead"]
+    with series() as run:
+        assert outcomes_of(run, []) == []
 
 
 @pytest.mark.parametrize("batch", [None, 1, 3])
 def test_every_picture_is_compared_with_cpu_and_reference(
     device: DeviceInfo, paths: list[str], batch: int | None
 ) -> None:
-    with series(device, batch) as made:
-        outcomes = outcomes_of(made, paths)
+    with series(device, batch) as run:
+        outcomes = outcomes_of(run, paths)
         assert got(outcomes) == expected(paths)
         for outcome in outcomes:
             assert outcome.distances == SAME
-        totals = made.judgement.totals
+        totals = run.judgement.totals
         assert totals.distances == SAME
-        assert made.judgement.gpu is not None
-        assert made.judgement.cpu is not None
-        assert made.judgement.gpu.pictures == made.judgement.cpu.pictures == 7
-        assert made.judgement.gpu.batch == (batch or 1)
-        assert (made.judgement.failure, totals.wrong) == ("", 0)
-
-
-def test_without_comparison_only_opencl_runs(device: DeviceInfo, paths: list[str]) -> None:
-    graph = read_model(pooling_model())
-    job = Job(pooling_model(), np.zeros(SIZE, np.uint8), batch=2, opencl=Options(device.index))
-    with opened(Paths(job, RUNTIME, graph)) as made:
-        outcomes = outcomes_of(made, paths)
-        assert got(outcomes) == expected(paths)
-        assert made.judgement.cpu is None
-        assert {outcome.distances for outcome in outcomes} == {None}
+        assert run.judgement.results.gpu is not None
+        assert run.judgement.results.cpu is not None
+        assert run.judgement.results.gpu.pictures == run.judgement.results.cpu.pictures == 7
+        assert run.judgement.results.gpu.batch == (batch or 1)
+        assert (run.judgement.failure, totals.wrong) == ("", 0)
 
 
 def test_a_part_left_to_the_cpu_is_compared_on_reference_kernels(
     device: DeviceInfo, paths: list[str]
 ) -> None:
-    with series(device, 2, options=PARTLY) as made:
-        outcomes = outcomes_of(made, paths)
+    with series(device, 2, options=PARTLY) as run:
+        outcomes = outcomes_of(run, paths)
         assert got(outcomes) == expected(paths)
-        assert made.judgement.totals.distances.gpu_to_reference == Difference(0)
-        assert made.judgement.gpu is not None
-        assert made.judgement.gpu.delegation is not None
-        assert made.judgement.gpu.delegation.delegated == 1
+        assert run.judgement.totals.distances.gpu_to_reference == Difference(0)
+        assert run.judgement.results.gpu is not None
+        assert run.judgement.results.gpu.delegation is not None
+        assert run.judgement.results.gpu.delegation.delegated == 1
 
 
 @slow
 def test_the_reference_kernels_may_be_the_cpu_s_own(device: DeviceInfo, paths: list[str]) -> None:
-    with series(device, 2, cpu_kernels="reference") as made:
-        assert got(outcomes_of(made, paths)) == expected(paths)
-        assert made.judgement.totals.distances == SAME
-
-
-def test_floats_are_not_compared_in_quanta(device: DeviceInfo, paths: list[str]) -> None:
-    with series(device, 2, pooling_model("float32")) as made:
-        outcomes = outcomes_of(made, paths, "float32")
-        assert np.allclose(
-            np.array(got(outcomes)), np.array(expected(paths, pooling_model("float32"), "float32"))
-        )
-        why = Difference(None, "the outputs are not quantised")
-        assert made.judgement.totals.distances == Distances(why, why, why)
+    with series(device, 2, cpu_kernels="reference") as run:
+        assert got(outcomes_of(run, paths)) == expected(paths)
+        assert run.judgement.totals.distances == SAME
 
 
 def lie(monkeypatch: pytest.MonkeyPatch, pictures: set[int]) -> None:
     """Make OpenCL wrong by 5 for these pictures, counted as they run one by one."""
-    honest = OnePath.run
+    honest = OpenPath.run
     seen = 0
 
-    def run(self: OnePath, pixels: Any) -> Any:
+    def run(self: OpenPath, pixels: Any) -> Any:
         nonlocal seen
-        outputs = honest(self, pixels)
-        if self.delegation is not None:
-            for number in range(len(outputs)):
+        result = honest(self, pixels)
+        if self.facts.delegation is not None:
+            for number, outputs in enumerate(result.outputs):
                 if seen + number in pictures:
-                    outputs[number][0][0, 1] ^= 4
-            seen += len(outputs)
-        return outputs
+                    outputs[0][0, 1] ^= 4
+            seen += len(result.outputs)
+        return result
 
-    monkeypatch.setattr(OnePath, "run", run)
+    monkeypatch.setattr(OpenPath, "run", run)
 
 
 def test_a_device_that_computes_wrongly_loses_those_pictures_to_the_cpu(
@@ -245,13 +205,13 @@ def test_a_device_that_computes_wrongly_loses_those_pictures_to_the_cpu(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     lie(monkeypatch, {2, 5})
-    with series(device, 3) as made:
-        outcomes = outcomes_of(made, paths)
+    with series(device, 3) as run:
+        outcomes = outcomes_of(run, paths)
         assert got(outcomes) == expected(paths)
         wrong = [number for number, each in enumerate(outcomes) if each.is_wrong]
         assert wrong == [2, 5]
-        assert made.judgement.totals.wrong == 2
-        assert made.judgement.failure == (
+        assert run.judgement.totals.wrong == 2
+        assert run.judgement.failure == (
             f"{device.name} computes wrongly: its outputs are up to 4 quanta from TFLite's "
             "reference kernels, in 2 of 7 pictures"
         )
@@ -267,21 +227,21 @@ def test_a_device_that_computes_wrongly_loses_those_pictures_to_the_cpu(
 def test_a_sample_of_the_pictures_is_compared(
     device: DeviceInfo, paths: list[str], batch: int | None
 ) -> None:
-    with series(device, batch, compares_all=False) as made:
-        outcomes = outcomes_of(made, paths * 30)
+    with series(device, batch, compares_all=False) as run:
+        outcomes = outcomes_of(run, paths * 30)
         assert got(outcomes) == expected(paths) * 30
         compared = [number for number, each in enumerate(outcomes) if each.distances]
         # Comparing this model takes no time: all that are due have their turn.
         assert compared == [*range(8), 101, 202]
-        assert made.judgement.totals.distances == SAME
-        assert (made.judgement.totals.compared, made.judgement.failure) == (10, "")
-        assert made.judgement.cpu is not None
-        assert made.judgement.cpu.pictures == 10
+        assert run.judgement.totals.distances == SAME
+        assert (run.judgement.totals.compared, run.judgement.failure) == (10, "")
+        assert run.judgement.results.cpu is not None
+        assert run.judgement.results.cpu.pictures == 10
 
 
 @slow
 @pytest.mark.parametrize(("batch", "uncompared"), [(None, 93), (8, 88)])
-def test_a_sample_that_is_wrong_is_told_as_loudly_and_ends_the_sampling(
+def test_a_wrong_sample_is_reported_and_ends_the_sampling(
     device: DeviceInfo,
     paths: list[str],
     monkeypatch: pytest.MonkeyPatch,
@@ -291,15 +251,15 @@ def test_a_sample_that_is_wrong_is_told_as_loudly_and_ends_the_sampling(
 ) -> None:
     # Of the batch of picture 101, which is compared, no picture was shown before.
     lie(monkeypatch, {100, *range(101, 210)})
-    with series(device, batch, compares_all=False) as made:
-        outcomes = outcomes_of(made, paths * 30)
+    with series(device, batch, compares_all=False) as run:
+        outcomes = outcomes_of(run, paths * 30)
         wrong = [number for number, each in enumerate(outcomes) if each.is_wrong]
         assert wrong == [*range(101 if batch is None else 100, 210)]
         honest = expected(paths) * 30
         assert [got([outcomes[number]]) for number in wrong] == [[honest[n]] for n in wrong]
         compared = sum(each.distances is not None for each in outcomes)
         assert compared == 210 - uncompared
-        assert made.judgement.failure == (
+        assert run.judgement.failure == (
             f"{device.name} computes wrongly: its outputs are up to 4 quanta from TFLite's "
             f"reference kernels, in {len(wrong)} of {compared} pictures that were compared"
         )
@@ -309,25 +269,6 @@ def test_a_sample_that_is_wrong_is_told_as_loudly_and_ends_the_sampling(
         "the results of such pictures are the CPU's",
         f"{uncompared} pictures before were not compared: from now on each one is",
     ]
-
-
-def test_the_first_picture_is_compared_and_others_as_there_is_time(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    now_s = 50.0
-    monkeypatch.setattr(time, "perf_counter", lambda: now_s)
-    sample = Sample(is_all=False)
-    assert sample.takes(0)
-    sample.count(1, 0.4)
-    assert sample.takes(1)  # 0.8 s in all are below a second
-    sample.count(1, 0.4)
-    assert not sample.takes(2)  # 1.2 s are not
-    assert not sample.takes(101)
-    now_s += 11.9
-    assert not sample.takes(202)
-    now_s += 0.2  # a tenth of 12.1 s
-    assert sample.takes(202)
-    assert not sample.takes(203)
 
 
 @pytest.mark.parametrize("batch", [None, 2])
@@ -348,12 +289,12 @@ def test_a_device_that_fails_in_the_middle_leaves_the_rest_to_the_cpu(
             raise DeviceError("running: CL_DEVICE_NOT_AVAILABLE")
         return honest(self, inputs, outputs)
 
-    with series(device, batch) as made:
+    with series(device, batch) as run:
         monkeypatch.setattr(Executor, "_checked", fails)
-        outcomes = outcomes_of(made, paths)
+        outcomes = outcomes_of(run, paths)
         assert got(outcomes) == expected(paths)
-        assert made.judgement.gpu is None
-        assert made.judgement.failure == "running: CL_DEVICE_NOT_AVAILABLE"
+        assert run.judgement.results.gpu is None
+        assert run.judgement.failure == "running: CL_DEVICE_NOT_AVAILABLE"
         done = 3 * (batch or 1)
         compared = [outcome.distances is not None for outcome in outcomes]
         assert compared == [True] * done + [False] * (7 - done)
@@ -364,21 +305,21 @@ def test_a_device_that_fails_in_the_middle_leaves_the_rest_to_the_cpu(
 def test_a_cpu_that_fails_is_left_out_of_the_comparison(
     device: DeviceInfo, paths: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    honest = OnePath.run
+    honest = OpenPath.run
 
-    def fails(self: OnePath, pixels: Any) -> Any:
-        if self is made.judgement.cpu:
+    def fails(self: OpenPath, pixels: Any) -> Any:
+        if self is run._paths._open.get(CPU):
             raise RunError("Failed to invoke tflite!")
         return honest(self, pixels)
 
-    with series(device, 2) as made:
-        monkeypatch.setattr(OnePath, "run", fails)
-        outcomes = outcomes_of(made, paths)
+    with series(device, 2) as run:
+        monkeypatch.setattr(OpenPath, "run", fails)
+        outcomes = outcomes_of(run, paths)
         assert got(outcomes) == expected(paths)
-        assert made.judgement.cpu is None
-        assert made.judgement.reasons["cpu"] == "Failed to invoke tflite!"
-        assert made.judgement.totals.distances.gpu_to_reference == Difference(0)
-        assert made.judgement.totals.distances.gpu_to_cpu == Difference(
+        assert run.judgement.results.cpu is None
+        assert run.judgement.results.reasons["cpu"] == "Failed to invoke tflite!"
+        assert run.judgement.totals.distances.gpu_to_reference == Difference(0)
+        assert run.judgement.totals.distances.gpu_to_cpu == Difference(
             None, "Failed to invoke tflite!"
         )
 
@@ -386,8 +327,8 @@ def test_a_cpu_that_fails_is_left_out_of_the_comparison(
 @slow
 def test_leaving_in_the_middle_ends_the_processes(paths: list[str]) -> None:
     before = set(os.listdir("/proc"))
-    with series() as made:
-        outcomes = Series(made).outcomes(paths * 50, Format(SIZE, "uint8"))
+    with series() as run:
+        outcomes = run.outcomes(paths * 50, Format(SIZE, "uint8"))
         next(outcomes)
         outcomes.close()
     children = [
@@ -405,38 +346,11 @@ def _parent(pid: str) -> int:
         return 0
 
 
-def test_the_largest_difference_of_all_pictures_counts() -> None:
-    totals = Totals()
-    for quanta in (0, 3, 1):
-        ours = Difference(quanta)
-        totals = totals.plus(
-            Outcome("a", "", (), Distances(ours, Difference(2), Difference(None, "why")))
-        )
-    totals = totals.plus(Outcome("b", "not there"))
-    assert totals.distances.gpu_to_reference == Difference(3)
-    assert totals.distances.cpu_to_reference == Difference(2)
-    assert totals.distances.gpu_to_cpu == Difference(None, "why")
-    assert (totals.classified, totals.unreadable, totals.wrong) == (3, 1, 2)
-
-
-def test_each_output_has_its_own_largest_difference() -> None:
-    totals = Totals()
-    for each in ((0, 0.5), (3, 0.25), (1, 0.0)):
-        ours = Difference(each[0], "", each)
-        totals = totals.plus(Outcome("a", "", (), Distances(ours, ours, ours)))
-    assert totals.distances is not None
-    assert totals.distances.gpu_to_reference.each == (3, 0.5)
-    assert (totals.distances.gpu_to_reference.quanta, totals.distances.gpu_to_reference.floats) == (
-        3,
-        0.5,
-    )
-
-
-def test_floats_are_compared_where_asked(device: DeviceInfo, paths: list[str]) -> None:
+def test_floats_are_compared_if_requested(device: DeviceInfo, paths: list[str]) -> None:
     model = pooling_model("float32")
     job = Job(model, np.zeros(SIZE, np.float32), opencl=Options(device.index), reference=True)
-    with opened(Paths(job, RUNTIME, read_model(model), floats=True)) as made:
-        outcomes_of(made, paths, "float32")
-        assert made.judgement.totals.distances is not None
-        assert made.judgement.totals.distances.gpu_to_reference.floats is not None
-        assert made.judgement.totals.distances.gpu_to_reference.floats < 1e-3
+    with opened(job, floats=True) as run:
+        outcomes_of(run, paths, "float32")
+        assert run.judgement.totals.distances is not None
+        assert run.judgement.totals.distances.gpu_to_reference.floats is not None
+        assert run.judgement.totals.distances.gpu_to_reference.floats < 1e-3

@@ -14,13 +14,12 @@ import numpy as np
 import pytest
 
 from delegate import DeviceError, DeviceInfo, Options, list_devices
-from delegate.inspect import read_model
 from delegate.run.executor import Executor
 from label_image.compare import Outcome
 from label_image.decoder import Format
 from label_image.decoders import Batches, DecodedBatch, runs_in_order
 from label_image.path import BatchRun, SpreadPath
-from label_image.paths import Paths
+from label_image.run_result import BatchResult
 from label_image.series import Series
 from tests.label_image.test_series import (
     PARTLY,
@@ -34,7 +33,6 @@ from tests.label_image.test_series import (
     paths,
     pooling_model,
 )
-from tests.support.compare import RUNTIME
 from tests.support.tiers import slow
 from tests.support.without_tflite import needs_tflite
 from tflite_opencl.harness.job import Job
@@ -46,10 +44,10 @@ pytestmark = pytest.mark.device
 @pytest.fixture(scope="module")
 def both() -> str:
     """Return what means two devices of this machine."""
-    found = list_devices()
-    if len(found) < 2:
+    devices = list_devices()
+    if len(devices) < 2:
         pytest.skip("there are no two devices")
-    return f"{found[0].index},{found[1].index}"
+    return f"{devices[0].index},{devices[1].index}"
 
 
 def series(
@@ -58,11 +56,11 @@ def series(
     compares: bool = True,
     compares_all: bool = True,
     **options: Any,
-) -> AbstractContextManager[Paths]:
+) -> AbstractContextManager[Series]:
     opencl = Options(selector, tune="off", **options)
-    model, nothing = pooling_model(), np.zeros(SIZE, np.uint8)
-    job = Job(model, nothing, batch=batch, opencl=opencl, reference=compares)
-    return opened(Paths(job, RUNTIME, read_model(model), compares_all=compares_all))
+    nothing = np.zeros(SIZE, np.uint8)
+    job = Job(pooling_model(), nothing, batch=batch, opencl=opencl, reference=compares)
+    return opened(job, compares_all)
 
 
 @slow
@@ -71,23 +69,23 @@ def series(
 def test_pictures_come_in_order_and_each_is_some_device_s(
     both: str, paths: list[str], batch: int | None, compares: bool
 ) -> None:
-    with series(both, batch, compares) as made:
-        outcomes = outcomes_of(made, paths * 3)
+    with series(both, batch, compares) as run:
+        outcomes = outcomes_of(run, paths * 3)
         assert [outcome.path for outcome in outcomes] == paths * 3
         assert got(outcomes) == expected(paths) * 3
-        assert made.judgement.gpu is not None
-        assert [portion.device for portion in made.judgement.gpu.portions] == list(
+        assert run.judgement.results.gpu is not None
+        assert [portion.device for portion in run.judgement.results.gpu.portions] == list(
             list_devices()[:2]
         )
-        assert sum(portion.pictures for portion in made.judgement.gpu.portions) == 21
-        assert made.judgement.gpu.pictures == made.judgement.totals.classified == 21
-        assert made.judgement.gpu.seconds > 0
-        assert made.judgement.gpu.batch == (batch or 1)
-        assert (made.judgement.failure, made.judgement.totals.wrong) == ("", 0)
-        assert made.judgement.totals.distances == (SAME if compares else None)
-        assert (made.judgement.cpu is not None) == compares
-        assert made.judgement.gpu.delegation is not None
-        assert made.judgement.gpu.delegation.device == " + ".join(
+        assert sum(portion.pictures for portion in run.judgement.results.gpu.portions) == 21
+        assert run.judgement.results.gpu.pictures == run.judgement.totals.classified == 21
+        assert run.judgement.results.gpu.seconds > 0
+        assert run.judgement.results.gpu.batch == (batch or 1)
+        assert (run.judgement.failure, run.judgement.totals.wrong) == ("", 0)
+        assert run.judgement.totals.distances == (SAME if compares else None)
+        assert (run.judgement.results.cpu is not None) == compares
+        assert run.judgement.results.gpu.delegation is not None
+        assert run.judgement.results.gpu.delegation.device == " + ".join(
             info.name for info in list_devices()[:2]
         )
 
@@ -97,39 +95,38 @@ class Liar:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, most: int, first: int = 0) -> None:
         self.devices: list[DeviceInfo] = []
-        honest = SpreadPath._split
-        given = count()
+        honest = SpreadPath._result
+        batches = count()
 
-        def split(path: SpreadPath, run: Any) -> Any:
-            each = honest(path, run)
-            if next(given) >= first and run.device not in self.devices and len(self.devices) < most:
-                self.devices.append(run.device)
-            if run.device in self.devices:
-                for one in each:
-                    one[0][0, 1] ^= 4
-            return each
+        def lie(path: SpreadPath, piece: Any) -> BatchResult:
+            result, device = honest(path, piece), piece.device
+            if next(batches) >= first and device not in self.devices and len(self.devices) < most:
+                self.devices.append(device)
+            if device in self.devices:
+                for outputs in result.outputs:
+                    outputs[0][0, 1] ^= 4
+            return result
 
-        monkeypatch.setattr(SpreadPath, "_split", split)
+        monkeypatch.setattr(SpreadPath, "_result", lie)
 
 
-def test_a_device_that_computes_wrongly_gives_its_pictures_to_the_other(
+def test_pictures_of_a_wrong_device_go_to_the_other(
     both: str,
     paths: list[str],
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     liar = Liar(monkeypatch, 1)
-    with series(both) as made:
-        assert got(outcomes_of(made, paths)) == expected(paths)
-        assert (made.judgement.failure, made.judgement.totals.wrong) == ("", 0)
-        assert made.judgement.totals.distances == SAME
-        assert made.judgement.gpu is not None
+    with series(both) as run:
+        assert got(outcomes_of(run, paths)) == expected(paths)
+        assert (run.judgement.failure, run.judgement.totals.wrong) == ("", 0)
+        assert run.judgement.totals.distances == SAME
+        assert run.judgement.results.gpu is not None
         (lied,) = liar.devices
-        left = [portion for portion in made.judgement.gpu.portions if not portion.failure]
-        assert [portion.device for portion in left] == [
-            info for info in list_devices()[:2] if info != lied
-        ]
-        assert left[0].pictures == 7
+        portions = run.judgement.results.gpu.portions
+        (other,) = (portion for portion in portions if not portion.failure)
+        assert [other.device] == [info for info in list_devices()[:2] if info != lied]
+        assert other.pictures == 7
     assert messages(caplog, logging.ERROR) == []
     assert messages(caplog, logging.WARNING) == [
         f"device {lied.index} ({lied.name}) is left out, and the others take its pictures: it "
@@ -138,15 +135,15 @@ def test_a_device_that_computes_wrongly_gives_its_pictures_to_the_other(
 
 
 @slow
-def test_what_a_wrong_device_gave_before_a_sample_found_it_is_a_failure(
+def test_uncompared_pictures_of_a_wrong_device_are_a_failure(
     both: str, paths: list[str], caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     liar = Liar(monkeypatch, 1, first=50)  # pictures 100 and 101, of which 101 is compared
-    with series(both, compares_all=False) as made:
-        assert got(outcomes_of(made, paths * 30)) == expected(paths) * 30
+    with series(both, compares_all=False) as run:
+        assert got(outcomes_of(run, paths * 30)) == expected(paths) * 30
         (lied,) = liar.devices
-        assert made.judgement.totals.wrong == 0  # the other device ran what was wrong again
-        assert made.judgement.failure == (
+        assert run.judgement.totals.wrong == 0  # the other device ran what was wrong again
+        assert run.judgement.failure == (
             f"{lied.name} computes wrongly: its outputs are up to 4 quanta from TFLite's reference "
             "kernels; 92 pictures before were not compared"
         )
@@ -160,10 +157,10 @@ def test_when_all_compute_wrongly_it_is_as_with_one_device(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     liar = Liar(monkeypatch, 2)
-    with series(both) as made:
-        assert got(outcomes_of(made, paths)) == expected(paths)
-        assert made.judgement.totals.wrong == 7
-        assert made.judgement.failure == (
+    with series(both) as run:
+        assert got(outcomes_of(run, paths)) == expected(paths)
+        assert run.judgement.totals.wrong == 7
+        assert run.judgement.failure == (
             f"{liar.devices[1].name} computes wrongly: its outputs are up to 4 quanta from "
             "TFLite's reference kernels, in 7 of 7 pictures"
         )
@@ -183,7 +180,7 @@ def fail(monkeypatch: pytest.MonkeyPatch, is_to_fail: Callable[[Executor], bool]
 
 @slow
 @pytest.mark.parametrize("compares", [False, True])
-def test_a_device_that_fails_gives_its_pictures_to_the_other(
+def test_pictures_of_a_failed_device_go_to_the_other(
     both: str,
     paths: list[str],
     monkeypatch: pytest.MonkeyPatch,
@@ -196,12 +193,12 @@ def test_a_device_that_fails_gives_its_pictures_to_the_other(
         lost.append(executor._device)
         return executor._device is lost[0]  # the first that is to run
 
-    with series(both, compares=compares) as made:
+    with series(both, compares=compares) as run:
         fail(monkeypatch, is_to_fail)
-        assert got(outcomes_of(made, paths)) == expected(paths)
-        assert made.judgement.failure == ""
-        assert made.judgement.gpu is not None
-        failures = [portion.failure for portion in made.judgement.gpu.portions]
+        assert got(outcomes_of(run, paths)) == expected(paths)
+        assert run.judgement.failure == ""
+        assert run.judgement.results.gpu is not None
+        failures = [portion.failure for portion in run.judgement.results.gpu.portions]
         assert sorted(failures) == ["", "running: CL_DEVICE_NOT_AVAILABLE"]
     (line,) = messages(caplog, logging.WARNING)
     assert line.endswith("the others take its pictures: running: CL_DEVICE_NOT_AVAILABLE")
@@ -214,14 +211,14 @@ def test_when_all_fail_the_cpu_runs_the_rest_as_with_one_device(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    with series(both, compares=False) as made:
-        outcomes = Series(made).outcomes(paths * 10, Format(SIZE, "uint8"))
+    with series(both, compares=False) as run:
+        outcomes = run.outcomes(paths * 10, Format(SIZE, "uint8"))
         done = [next(outcomes)]
         fail(monkeypatch, lambda _: True)
         done += outcomes
         assert got(done) == expected(paths) * 10
-        assert made.judgement.gpu is None
-        assert made.judgement.failure == "running: CL_DEVICE_NOT_AVAILABLE"
+        assert run.judgement.results.gpu is None
+        assert run.judgement.failure == "running: CL_DEVICE_NOT_AVAILABLE"
     assert messages(caplog, logging.ERROR) == ["running: CL_DEVICE_NOT_AVAILABLE"]
     assert messages(caplog, logging.WARNING)[1:] == ["the CPU runs the model instead"]
 
@@ -234,9 +231,9 @@ def test_when_none_can_be_opened_it_is_as_with_one_device(
         raise DeviceError("allocating 9 KiB: CL_OUT_OF_RESOURCES")
 
     monkeypatch.setattr(Executor, "_upload", no_room)
-    with series(both) as made:
-        assert got(outcomes_of(made, paths)) == expected(paths)
-        assert made.judgement.failure == "allocating 9 KiB: CL_OUT_OF_RESOURCES"
+    with series(both) as run:
+        assert got(outcomes_of(run, paths)) == expected(paths)
+        assert run.judgement.failure == "allocating 9 KiB: CL_OUT_OF_RESOURCES"
     assert messages(caplog, logging.ERROR) == ["allocating 9 KiB: CL_OUT_OF_RESOURCES"]
     assert messages(caplog, logging.WARNING) == ["the CPU runs the model instead"]
 
@@ -245,12 +242,15 @@ def test_when_none_can_be_opened_it_is_as_with_one_device(
 def test_a_model_that_is_not_taken_whole_runs_on_one_device(
     both: str, paths: list[str], caplog: pytest.LogCaptureFixture
 ) -> None:
-    with series(both, **PARTLY) as made:
-        assert got(outcomes_of(made, paths)) == expected(paths)
-        assert made.judgement.gpu is not None
-        assert made.judgement.gpu.delegation is not None
-        assert made.judgement.gpu.delegation.device == list_devices()[0].name
-        assert (made.judgement.gpu.delegation.delegated, made.judgement.gpu.portions) == (1, ())
+    with series(both, **PARTLY) as run:
+        assert got(outcomes_of(run, paths)) == expected(paths)
+        assert run.judgement.results.gpu is not None
+        assert run.judgement.results.gpu.delegation is not None
+        assert run.judgement.results.gpu.delegation.device == list_devices()[0].name
+        assert (
+            run.judgement.results.gpu.delegation.delegated,
+            run.judgement.results.gpu.portions,
+        ) == (1, ())
     assert messages(caplog, logging.WARNING) == [
         "--batch: OpenCL runs the pictures one by one through TFLite, on one device: "
         "--exclude_ops leaves nodes to the CPU"
@@ -259,17 +259,18 @@ def test_a_model_that_is_not_taken_whole_runs_on_one_device(
 
 def test_leaving_in_the_middle_ends_the_threads(both: str, paths: list[str]) -> None:
     before = set(threading.enumerate())
-    with series(both, compares=False) as made:
-        outcomes = Series(made).outcomes(paths * 50, Format(SIZE, "uint8"))
+    with series(both, compares=False) as run:
+        outcomes = run.outcomes(paths * 50, Format(SIZE, "uint8"))
         next(outcomes)
         outcomes.close()
     assert set(threading.enumerate()) <= before
 
 
 def test_memory_is_that_of_a_few_batches(both: str) -> None:
-    with series(both, 4, compares=False) as made:
-        assert isinstance(made.judgement.gpu, SpreadPath)
-        assert made.judgement.gpu.ahead == 6
+    with series(both, 4, compares=False) as run:
+        path = run._paths.gpu
+        assert isinstance(path, SpreadPath)
+        assert path.ahead == 6
 
 
 # --- which batches are yielded when
@@ -277,7 +278,7 @@ def test_memory_is_that_of_a_few_batches(both: str) -> None:
 
 class FakeRun(BatchRun):
     def __init__(self, number: int) -> None:
-        super().__init__(list)
+        super().__init__(lambda: BatchResult((), 0.0, 0.0))
         self.number, self.has_outputs, self.is_cancelled = number, False, False
 
     @property
@@ -292,13 +293,13 @@ class FakeBatches:
     """Gives so many batches, then tells what the script says ends next."""
 
     def __init__(self, count: int, script: Iterator[Any], runs: list[FakeRun]) -> None:
-        self._left, self._script, self._runs = count, script, runs
+        self._pending, self._script, self._runs = count, script, runs
         self.is_at_end = False
         self.freed = 0
 
     def next(self) -> DecodedBatch | None:
-        if self._left:
-            self._left -= 1
+        if self._pending:
+            self._pending -= 1
             return DecodedBatch([Outcome("a")], np.zeros((1, 1)), 1)
         if not self.is_at_end:
             self.is_at_end = True
@@ -329,21 +330,21 @@ def started(runs: list[FakeRun]) -> Callable[..., FakeRun]:
         (2, [0, 1, 2], [(0, 3), (1, 3), (2, 3)]),
     ],
 )
-def test_batches_are_yielded_in_order_as_their_turn_comes(
+def test_batches_are_yielded_in_order(
     together: int, ends: list[int], yielded: list[tuple[int, int]]
 ) -> None:
     """`yielded`: the number of a batch, and how many had outputs then."""
     runs: list[FakeRun] = []
     given = FakeBatches(3, iter(ends), runs)
-    found = [
+    steps = [
         (runs.index(cast(FakeRun, run)), sum(each.is_done for each in runs))
         for _, run in runs_in_order(cast(Batches, given), started(runs), lambda: together)
     ]
-    assert found == yielded
+    assert steps == yielded
     assert given.freed == 3
 
 
-def test_what_waits_is_cancelled_where_nobody_reads_on() -> None:
+def test_queued_batches_are_cancelled_when_the_reader_stops() -> None:
     runs: list[FakeRun] = []
     given = FakeBatches(3, iter([0]), runs)
     yielded = runs_in_order(cast(Batches, given), started(runs), lambda: 0)

@@ -35,21 +35,21 @@ def classifier(pictures: Path) -> Iterator[ClassificationWork]:
         job, replace(prepared.meaning, view=view), floats=False, compares_all=True,
         most=1, keeps_outputs=False, processes=1,
     )  # fmt: skip
-    made = ClassificationWork(known, "a job", None, False, 0.0)
-    yield made
-    made.close()
+    work = ClassificationWork(known, "a job", None, False, 0.0)
+    yield work
+    work.close()
 
 
 def chunks(*names: str, by_bytes: bool = False) -> Any:
-    made = Chunks(len(names), 1)
-    made.are_by_bytes = by_bytes
+    chunks = Chunks(len(names), 1)
+    chunks.are_by_bytes = by_bytes
     paths = ((number, f"shown {name}", name) for number, name in enumerate(names, 1))
-    return next(made.of(paths))
+    return next(chunks.of(paths))
 
 
-def told(found: ChunkResult | None) -> list[str]:
-    assert found is not None
-    return [each.row or each.outcome.error for each in found.records]
+def rows_of(result: ChunkResult | None) -> list[str]:
+    assert result is not None
+    return [each.row or each.outcome.error for each in result.records]
 
 
 def path(colour: str) -> str:
@@ -58,14 +58,14 @@ def path(colour: str) -> str:
 
 def test_what_is_open_serves_the_next_chunk(classifier: ClassificationWork) -> None:
     first = classifier.run(chunks(path("blue"), path("green"), path("red")))
-    paths, decoders = classifier._paths, classifier._decoders
+    series, decoders = classifier._series, classifier._decoders
     second = classifier.run(chunks(path("red"), by_bytes=True))
-    assert told(first) == [
+    assert rows_of(first) == [
         f"shown {path(colour)}\t0.8: {index} {colour}"
         for colour, index in (("blue", 2), ("green", 1), ("red", 0))
     ]
-    assert told(second) == [f"shown {path('red')}\t0.8: 0 red"]
-    assert (classifier._paths, classifier._decoders) == (paths, decoders)
+    assert rows_of(second) == [f"shown {path('red')}\t0.8: 0 red"]
+    assert (classifier._series, classifier._decoders) == (series, decoders)
     assert first is not None
     assert (first.device, first.failure) == ("CPU", "")
     assert {each.outcome.outputs for each in first.records} == {()}
@@ -75,9 +75,9 @@ def test_pictures_that_cannot_be_read_are_told_by_their_names(
     classifier: ClassificationWork,
 ) -> None:
     Path("no.png").write_text("no picture")
-    found = told(classifier.run(chunks("no.png", "none.png", path("red"), by_bytes=True)))
-    assert found[0].startswith("cannot read picture shown no.png")
-    assert found[1:] == [
+    rows = rows_of(classifier.run(chunks("no.png", "none.png", path("red"), by_bytes=True)))
+    assert rows[0].startswith("cannot read picture shown no.png")
+    assert rows[1:] == [
         "input file shown none.png not found", f"shown {path('red')}\t0.8: 0 red",
     ]  # fmt: skip
 
@@ -98,5 +98,5 @@ def test_a_chunk_that_broke_off_leaves_no_picture_for_the_next(
         )
         with pytest.raises(DecoderFailed):
             classifier.run(chunks(path("blue"), path("green")))
-    found = told(classifier.run(chunks(path("red"))))
-    assert found == [f"shown {path('red')}\t0.8: 0 red"]
+    rows = rows_of(classifier.run(chunks(path("red"))))
+    assert rows == [f"shown {path('red')}\t0.8: 0 red"]

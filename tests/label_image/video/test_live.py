@@ -82,11 +82,11 @@ def test_a_file_is_played_at_its_own_speed_where_the_newest_frame_is_asked_for(
 def test_a_slow_model_gets_the_newest_frame(
     files: Path, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from label_image.path import Path as OnePath
+    from label_image.path import OpenPath
 
     write_video(files / "video.mkv", frames(20), rate=50)
-    fast = OnePath.run
-    monkeypatch.setattr(OnePath, "run", lambda *words: (time.sleep(0.1), fast(*words))[1])
+    fast = OpenPath.run
+    monkeypatch.setattr(OpenPath, "run", lambda *words: (time.sleep(0.1), fast(*words))[1])
     words = (*MODEL, "--video", "video.mkv", "--json", "all.json")
     assert run(*words).code == 0
     whole = json.loads((files / "all.json").read_text())
@@ -305,10 +305,10 @@ def test_the_reader_of_the_drawn_video_goes(files: Path) -> None:
         assert process.stderr is not None
         process.stdout.buffer.read(100)
         process.stdout.close()
-        said = process.stderr.read()
+        err = process.stderr.read()
         assert process.wait(60) == 0
-    assert "ERROR" not in said
-    (count,) = re.findall(r"pictures +(\d+) classified", said)
+    assert "ERROR" not in err
+    (count,) = re.findall(r"pictures +(\d+) classified", err)
     assert int(count) < 200
 
 
