@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Activations: nodes from their parameters, every input value, and drawn cases."""
+"""Ops that apply a function to each element: inputs of all sizes, bounds, and drawn models."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,12 +12,10 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from delegate import DeviceInfo
-from delegate.inspect import Node
+from delegate.inspect import Graph, Node, write_model
 from tests.support.cases import (
     RUN,
     Way,
-    assert_exact_or_refused,
-    assert_exact_way,
     changed,
     forced,
     quantization,
@@ -26,51 +24,14 @@ from tests.support.cases import (
     way_on,
     zero_points,
 )
-from tests.support.compare import Arrays, assert_within
-from tests.support.model import chain_model, op, t
+from tests.support.compare import Arrays, assert_within, inputs_for
+from tests.support.model import graph_of
 from tests.support.refusals import sparse, unquantised
-
-SHAPES = [(), (1,), (3,), (63,), (64,), (65,), (2, 3, 5, 7), (4097,)]
+from tests.support.suite_cases import assert_graph, assert_graph_or_refused
+from tflite_opencl.conformance.cases.elementwise import function
 
 # From the input, the sum of the absolute values of the terms that the function adds.
 Magnitude = Callable[[NDArray[np.float64]], NDArray[np.float64]]
-# The one quantisation of an op's output that TFLite takes, by type.
-Fixed = Mapping[str, tuple[float, int]]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Activation:
-    """One activation by its parameters; floats have neither scales nor zero points."""
-
-    op: str
-    dtype: str = "uint8"
-    shape: tuple[int, ...] = (256,)
-    scales: tuple[float, float] = (0.1, 0.07)  # input, output
-    zeros: tuple[int, int] = (0, 0)
-    options: Mapping[str, Any] = field(default_factory=dict)
-    version: int = 1
-
-    def __str__(self) -> str:
-        parts = [self.op.lower(), "in" + ("x".join(map(str, self.shape)) or "scalar"), self.dtype]
-        if self.dtype != "float32":
-            parts.append("scales{:g}_{:g}-zeros{}_{}".format(*self.scales, *self.zeros))
-        parts += [f"{name}_{value}" for name, value in self.options.items()]
-        return "-".join(parts)
-
-    def node(self) -> Node:
-        source, result = (
-            t(
-                self.shape,
-                self.dtype,
-                None if self.dtype == "float32" else scale,
-                0 if self.dtype == "int16" else zero,
-            )
-            for scale, zero in zip(self.scales, self.zeros, strict=True)
-        )
-        return op(self.op, [source], [result], self.options, self.version)
-
-    def model(self) -> bytes:
-        return chain_model([self.node()])
 
 
 def every_value(dtype: str) -> NDArray[Any]:
@@ -88,15 +49,8 @@ def floats_of_all_sizes() -> NDArray[np.float32]:
     return np.concatenate(parts).astype(np.float32)
 
 
-def assert_every_value(case: Activation, device: DeviceInfo, way: Way) -> set[str]:
-    """Assert that all values of the case's type have TFLite's answers; return the alternatives."""
-    values = every_value(case.dtype)
-    case = replace(case, shape=values.shape)
-    return assert_exact_way(case.model(), device, way, inputs=[[values]])
-
-
 def assert_float_function(
-    case: Activation,
+    graph: Graph,
     device: DeviceInfo,
     way: Way,
     magnitude: Magnitude,
@@ -118,36 +72,41 @@ def assert_float_function(
 
     require_isa(way, device)
     with forced(way):
-        assert_within(case.model(), device, bounds, inputs=inputs)
-    RUN[case.op] += 1
+        assert_within(write_model(graph), device, bounds, inputs=inputs)
+    RUN[graph.nodes[0].op] += 1
 
 
 @st.composite
-def activations(
-    draw: st.DrawFn, name: str, types: Sequence[str], fixed: Fixed | None = None
-) -> Activation:
-    """Draw an activation on one of these integer types; `fixed` are the outputs' parameters."""
+def functions(
+    draw: st.DrawFn,
+    name: str,
+    types: Sequence[str],
+    zero: int | None = None,
+    **options: st.SearchStrategy[Any],
+) -> Graph:
+    """Draw a model of one op on one of these types; `zero`: the input's zero point, if fixed."""
     dtype = draw(st.sampled_from(list(types)))
     least, most = (-14, -4) if dtype == "int16" else (-8, 2)
-    zero = 0 if dtype == "int16" else draw(zero_points(dtype))
-    out_scale, out_zero = draw(scales(least, most)), 0
-    if dtype != "int16":
-        out_zero = draw(zero_points(dtype))
-    if fixed is not None:
-        out_scale, out_zero = fixed[dtype]
-    return Activation(
-        op=name,
-        dtype=dtype,
-        shape=tuple(draw(st.lists(st.integers(1, 11), max_size=4))),
-        scales=(draw(scales(least, most)), out_scale),
-        zeros=(zero, out_zero),
+    zeros = zero_points(dtype) if dtype in ("uint8", "int8") else st.just(0)
+    return function(
+        name,
+        dtype,
+        tuple(draw(st.lists(st.integers(1, 11), max_size=4))),
+        (draw(scales(least, most)), draw(scales(least, most))),
+        (draw(zeros) if zero is None else zero, draw(zeros)),
+        **{option: draw(values) for option, values in options.items()},
     )
 
 
-def assert_drawn(case: Activation, device: DeviceInfo, way: Way, seed: int) -> None:
-    """Assert a drawn case, and one of all values of its type."""
-    assert_exact_or_refused(case.model(), device, way, seed)
-    assert_every_value(case, device, way_on(device, way))
+def assert_drawn(graph: Graph, device: DeviceInfo, way: Way, seed: int) -> None:
+    """Assert a drawn model, and the same model on all values of its type if that has 8 bits."""
+    assert_graph_or_refused(graph, device, way, seed, inputs_for(graph, seed))
+    (node,), (source,) = graph.nodes, graph.inputs
+    if source.dtype in ("uint8", "int8"):
+        values = every_value(source.dtype)
+        result = replace(node.outputs[0], shape=values.shape)
+        node = replace(node, inputs=(replace(source, shape=values.shape),), outputs=(result,))
+        assert_graph(graph_of([node]), device, way_on(device, way), [[values]])
 
 
 def common_refusals(node: Node) -> dict[str, tuple[Node, str]]:

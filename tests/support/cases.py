@@ -182,7 +182,8 @@ def forced(way: Way) -> Iterator[list[str]]:
     def only(node: Node, target: Target) -> tuple[Alternative, ...]:
         # A way without instructions runs without those that the device has.
         found = lower(node, replace(target, **{**NO_FACTS, **way.facts}))
-        chosen = [a for a in found if way.alternative in ("", a.name, a.name.split()[0])][:1]
+        wanted = way.alternative if found[0].launches else ""  # a view has no other
+        chosen = [a for a in found if wanted in ("", a.name, a.name.split()[0])][:1]
         if way.is_emulated:
             chosen = [emulated(alternative) for alternative in chosen]
         taken.extend(alternative.name for alternative in chosen)

@@ -1,19 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ops on two tensors element by element: nodes from their parameters, and drawn ones."""
+"""Ops on two tensors element by element: shapes that are broadcast, and drawn models."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from delegate import DeviceInfo
 from delegate.host.tflite.library import installed_rules
-from delegate.inspect import Node, Tensor
-from tests.support.cases import FUSED, scales, zero_points
-from tests.support.model import const, op, t
+from delegate.inspect import Graph
+from tests.support.cases import FUSED, Way, scales, zero_points
+from tests.support.compare import inputs_for
+from tests.support.suite_cases import assert_graph_or_refused
+from tflite_opencl.conformance.cases.binary import pair
 
 Shape = tuple[int, ...]
 QUANT = ("uint8", "int8", "int16")
@@ -34,76 +36,6 @@ BROADCASTS: dict[str, tuple[Shape, Shape]] = {
     if MOST_DIMENSIONS == 5
     else ((1, 3, 1, 20), (4, 1, 5, 20)),
 }
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Case:
-    """One node on two tensors by its parameters."""
-
-    op: str
-    dtype: str = "int8"
-    shapes: tuple[Shape, Shape] = ((1, 7, 5, 3), (1, 7, 5, 3))
-    scales: tuple[float, float, float] = (0.1, 0.07, 0.13)  # left, right, output
-    zeros: tuple[int, int, int] | None = None
-    fused: str = "NONE"
-    constant: str = ""  # "left", "right" or none
-    values: tuple[int, ...] = ()  # that a constant repeats; else random ones
-    options: dict[str, Any] = field(default_factory=dict)
-
-    def __str__(self) -> str:
-        left, right = ("x".join(map(str, shape)) or "scalar" for shape in self.shapes)
-        parts = {
-            self.op.lower(): True,
-            f"{left}_{right}" if left != right else left: True,
-            "scales{:g}_{:g}_{:g}".format(*self.scales): self.scales != (0.1, 0.07, 0.13),
-            "zeros{}_{}_{}".format(*self.zeros or "---"): self.zeros is not None,
-            self.fused.lower(): self.fused != "NONE",
-            f"{self.constant}_constant": bool(self.constant),
-            **{f"{name}{value}": True for name, value in self.options.items()},
-            self.dtype: True,
-        }
-        return "-".join(part for part, is_said in parts.items() if is_said)
-
-    @property
-    def result_dtype(self) -> str:
-        return "bool" if self.op in COMPARISONS else self.dtype
-
-    def node(self) -> Node:
-        """Return the node; random constants are always the same."""
-        left, right = (
-            self._tensor(self.dtype, shape, i, self.constant == ("left", "right")[i])
-            for i, shape in enumerate(self.shapes)
-        )
-        result = self._tensor(self.result_dtype, np.broadcast_shapes(*self.shapes), 2, False)
-        options = dict(self.options)
-        if self.op in ("ADD", "SUB", "MUL", "DIV"):
-            options["fused_activation_function"] = self.fused
-        return op(
-            self.op,
-            [left, right],
-            [result],
-            options,
-            version=1 if self.op in ("POW", "ATAN2") else 2,
-        )
-
-    def _tensor(self, dtype: str, shape: Shape, which: int, is_constant: bool) -> Tensor:
-        numbers: tuple[Any, ...] = ()
-        if dtype in QUANT:
-            usual = {"uint8": (131, 120, 125), "int8": (3, -8, -3), "int16": (0, 0, 0)}[dtype]
-            numbers = (self.scales[which], (self.zeros or usual)[which])
-        if is_constant:
-            return const(self._values(dtype, shape), *numbers)
-        return t(shape, dtype, *numbers)
-
-    def _values(self, dtype: str, shape: Shape) -> NDArray[Any]:
-        if self.values:
-            return np.resize(np.array(self.values, dtype), shape)
-        rng = np.random.default_rng(1)
-        if dtype == "float32":
-            return rng.standard_normal(shape).astype(np.float32)
-        limits = np.iinfo(dtype if dtype != "bool" else np.uint8)
-        values = rng.integers(limits.min, limits.max, shape, endpoint=True)
-        return np.asarray(values % 2 if dtype == "bool" else values).astype(dtype)
 
 
 def every_pair(dtype: str) -> list[NDArray[Any]]:
@@ -130,17 +62,32 @@ def broadcast_shapes(draw: st.DrawFn) -> tuple[Shape, Shape]:
 
 
 @st.composite
-def cases(draw: st.DrawFn, ops: tuple[str, ...], types: tuple[str, ...]) -> Case:
-    """Draw a case of one of these ops and types, an activation too."""
-    dtype = draw(st.sampled_from(types))
+def pairs(
+    draw: st.DrawFn, ops: tuple[str, ...], types: tuple[str, ...], divisors: bool = False
+) -> Graph:
+    """Draw a model of one of these ops and types; `divisors`: by constants without zeros."""
+    op, dtype = draw(st.sampled_from(ops)), draw(st.sampled_from(types))
     zeros = zero_points(dtype) if dtype in ("uint8", "int8") else st.just(0)
-    return Case(
-        op=draw(st.sampled_from(ops)),
-        dtype=dtype,
-        shapes=draw(broadcast_shapes()),
-        scales=(draw(scales(-8, -0.1)), draw(scales(-8, -0.1)), draw(scales(-4, 4))),
-        zeros=(draw(zeros), draw(zeros), draw(zeros)),
+    left, right, result = draw(zeros), draw(zeros), draw(zeros)
+    values: tuple[int, ...] = ()
+    if divisors:
+        drawn = draw(st.lists(st.integers(-32768, 32767), min_size=1, max_size=9))
+        zero = right if op == "DIV" else 0
+        wrapped = np.array(drawn, np.int64).astype(dtype)
+        wrapped[wrapped == zero] = 1 if zero != 1 else 2
+        values = tuple(wrapped.tolist())
+    return pair(
+        op,
+        dtype,
+        draw(broadcast_shapes()),
+        constant="right" if divisors else draw(st.sampled_from(["", "left", "right"])),
         fused=draw(st.sampled_from(FUSED)),
-        constant=draw(st.sampled_from(["", "left", "right"])),
-        options={},
+        scales=(draw(scales(-8, -0.1)), draw(scales(-8, -0.1)), draw(scales(-4, 4))),
+        zeros=(left, right, result),
+        values=values,
     )
+
+
+def assert_pair_or_refused(graph: Graph, device: DeviceInfo, way: Way, seed: int) -> None:
+    """Assert that a drawn model gives the oracle's results, of inputs of the whole range."""
+    assert_graph_or_refused(graph, device, way, seed, inputs_for(graph, seed))

@@ -1,65 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Nodes of the two resizing ops from a few parameters, drawn ones too."""
+"""The two resizing ops, drawn."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-import numpy as np
 from hypothesis import strategies as st
 
-from delegate.inspect import Node
-from tests.support.model import chain_model, const, op, t
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Resizing:
-    """One resizing by its parameters."""
-
-    op: str = "RESIZE_BILINEAR"
-    shape: tuple[int, int, int, int] = (1, 3, 5, 3)
-    size: tuple[int, int] = (7, 11)  # h, w of the output
-    centers: str = ""  # "align_corners", "half_pixel_centers" or neither
-    dtype: str = "uint8"
-
-    def __str__(self) -> str:
-        parts = ["in" + "x".join(map(str, self.shape)), "to{}x{}".format(*self.size), self.centers]
-        return "-".join(part for part in (*parts, self.dtype) if part)
-
-    def node(self) -> Node:
-        is_quantised = self.dtype in ("uint8", "int8", "int16")
-        zero = 3 if self.dtype in ("uint8", "int8") else 0
-        scale = 0.5 if is_quantised else None
-        return op(
-            self.op,
-            [t(self.shape, self.dtype, scale, zero), const(np.array(self.size, np.int32))],
-            [t((self.shape[0], *self.size, self.shape[3]), self.dtype, scale, zero)],
-            {
-                "align_corners": self.centers == "align_corners",
-                "half_pixel_centers": self.centers == "half_pixel_centers",
-            },
-            version=3,
-        )
-
-    def model(self) -> bytes:
-        return chain_model([self.node()])
-
-
-CENTERS = ("", "align_corners", "half_pixel_centers")
-# From each to the other: copies, multiples, fractions, one row or pixel, larger and smaller.
-SIZES = [
-    ((1, 3, 5, 3), (7, 11)),
-    ((2, 4, 3, 5), (8, 6)),
-    ((1, 5, 3, 16), (65, 33)),
-    ((1, 1, 1, 21), (3, 2)),
-    ((3, 13, 17, 4), (5, 3)),
-    ((1, 7, 5, 1), (1, 1)),
-    ((1, 6, 6, 37), (6, 6)),
-]
+from delegate.inspect import Graph
+from tflite_opencl.conformance.cases.resizes import resize
 
 
 @st.composite
-def resizings(draw: st.DrawFn, op: str, dtypes: tuple[str, ...]) -> Resizing:
+def resizings(draw: st.DrawFn, op: str, dtypes: tuple[str, ...]) -> Graph:
     """Draw one; a side is as often a multiple of the input's as anything else."""
     sides = st.integers(1, 13)
 
@@ -67,10 +18,7 @@ def resizings(draw: st.DrawFn, op: str, dtypes: tuple[str, ...]) -> Resizing:
         return draw(st.integers(1, 30) | st.sampled_from([side, 2 * side, 4 * side, 8 * side + 1]))
 
     height, width = draw(sides), draw(sides)
-    return Resizing(
-        op=op,
-        shape=(draw(st.integers(1, 3)), height, width, draw(st.integers(1, 40))),
-        size=(size(height), size(width)),
-        centers=draw(st.sampled_from(CENTERS)),
-        dtype=draw(st.sampled_from(dtypes)),
-    )
+    shape = (draw(st.integers(1, 3)), height, width, draw(st.integers(1, 40)))
+    centers = draw(st.sampled_from([(), ("align_corners",), ("half_pixel_centers",)]))
+    dtype = draw(st.sampled_from(dtypes))
+    return resize(op, shape, (size(height), size(width)), *centers).graph(dtype)

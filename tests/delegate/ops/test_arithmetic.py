@@ -1,29 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
-"""SUB, MUL, DIV, MAXIMUM and the like: launches, refusals, and their numbers against TFLite's."""
+"""SUB, MUL, DIV, MAXIMUM and the like: launches, refusals, and their numbers."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from delegate import DeviceInfo, ops
 from delegate.host.tflite.library import installed_rules
 from delegate.inspect import Node
 from delegate.target import Rules
 from tests.support.cases import (
-    DRAWN_WAYS,
-    FUSED,
     LANES_8,
     LANES_16,
     PLAIN,
-    SEEDS,
     SIMT,
+    WAYS,
     Way,
-    assert_exact_or_refused,
     assert_exact_way,
     changed,
     forced,
@@ -33,11 +29,20 @@ from tests.support.cases import (
     retyped,
 )
 from tests.support.compare import Arrays, Bounds, assert_within, inputs_for
-from tests.support.factories import exact, refused
-from tests.support.floats import assert_float_ways
-from tests.support.model import chain_model, const, graph_of
-from tests.support.pairs import BROADCASTS, MOST_DIMENSIONS, QUANT, Case, cases, every_pair
+from tests.support.factories import drawn, refused
+from tests.support.model import chain_model, const, graph_of, t
+from tests.support.pairs import (
+    BROADCASTS,
+    MOST_DIMENSIONS,
+    QUANT,
+    Shape,
+    assert_pair_or_refused,
+    every_pair,
+    pairs,
+)
 from tests.support.refusals import activated
+from tests.support.suite_cases import from_suite
+from tflite_opencl.conformance.cases.binary import DIVISORS, pair
 
 NUMBERS = ("int32", "float32")
 TYPES = {
@@ -50,22 +55,25 @@ TYPES = {
     "FLOOR_DIV": ("int8", "int16", *NUMBERS),
     "FLOOR_MOD": ("int8", "int16", "int32"),
 }
-DIVISORS = {
-    "uint8": (1, 2, 3, 7, 119, 121, 200, 255),
-    "int8": (-128, -7, -3, -2, 1, 2, 3, 5, 127),
-    "int16": (-32768, -700, -3, -2, 1, 2, 3, 5, 32767),
-    "int32": (-1000003, -7, -3, -2, 1, 2, 3, 5, 1000003),
-    "float32": (-1000003, -7, -3, -2, 1, 2, 3, 5, 1000003),
-}
+OF_STABLEHLO = ("ADD", "MULTIPLY", "MAXIMUM", "MINIMUM", "AND", "SHIFT_LEFT")
+WIDE = ((4, 20), (4, 20))  # fills every vector
+
+test_arithmetic = from_suite(*TYPES)
+test_functions = from_suite("POW", "ATAN2")
+test_stablehlo = from_suite(*(f"STABLEHLO_{name}" for name in OF_STABLEHLO))
+test_bits = from_suite("BITWISE_XOR", "RIGHT_SHIFT")
 
 
-def case(op: str, dtype: str = "int8", **fields: object) -> Case:
-    """Return a case that divides by constants without zeros, and raises integers to the third."""
+def node(
+    op: str, dtype: str = "int8", shapes: tuple[Shape, Shape] | None = None, **options: Any
+) -> Node:
+    """Return a node that divides by constants without zeros, and raises integers to the third."""
     if op in ("DIV", "FLOOR_DIV", "FLOOR_MOD"):
-        fields = {"constant": "right", "values": DIVISORS[dtype], **fields}
+        options = {"constant": "right", "values": DIVISORS[dtype], **options}
     if op == "POW" and dtype == "int32":
-        fields = {"constant": "right", "values": (3,), "shapes": ((1, 7, 5, 3), (1,)), **fields}
-    return Case(op=op, dtype=dtype, **fields)  # type: ignore[arg-type]
+        options = {"constant": "right", "values": (3,), **options}
+        shapes = shapes or ((1, 7, 5, 3), (1,))
+    return pair(op, dtype, shapes or BROADCASTS["equal"], **options).nodes[0]
 
 
 @pytest.mark.parametrize(
@@ -81,12 +89,11 @@ def case(op: str, dtype: str = "int8", **fields: object) -> Case:
     ],
 )
 def test_rows(shapes: str, rows: int, row: int, steps: tuple[int, int]) -> None:
-    vector, plain = ops.lower(case("MUL", shapes=BROADCASTS[shapes]).node(), SIMT.target)
+    vector, plain = ops.lower(node("MUL", shapes=BROADCASTS[shapes]), SIMT.target)
     assert (vector.name, plain.name) == ("vector 4", "plain")
     for alternative, lanes in ((vector, 4), (plain, 1)):
         launch = only_launch(alternative)
         assert (launch.kernel, launch.defines["LANES"]) == ("binary_quant8", lanes)
-        assert launch.defines["OP"] == "MULTIPLY"
         assert (launch.params["rows"], launch.params["row"]) == (rows, row)
         assert (launch.params["left_step"], launch.params["right_step"]) == steps
         assert launch.params["items"] == rows * -(-row // lanes)
@@ -94,10 +101,10 @@ def test_rows(shapes: str, rows: int, row: int, steps: tuple[int, int]) -> None:
 
 def test_lanes_follow_type_and_row() -> None:
     names = {
-        (dtype, shape): [a.name for a in ops.lower(node, LANES_16.target)]
+        (dtype, shape): [found.name for found in ops.lower(maximum, LANES_16.target)]
         for dtype in ("uint8", "int16", "float32")
         for shape in ("one", "equal")
-        for node in [Case(op="MAXIMUM", dtype=dtype, shapes=BROADCASTS[shape]).node()]
+        for maximum in [node("MAXIMUM", dtype, BROADCASTS[shape])]
     }
     assert {names[dtype, "one"][0] for dtype in ("uint8", "int16", "float32")} == {"plain"}
     assert names["uint8", "equal"] == ["vector 16", "plain"]
@@ -118,23 +125,19 @@ def test_lanes_follow_type_and_row() -> None:
     ids=str,
 )
 def test_short_constant_rows_are_repeated(
-    shapes: tuple[tuple[int, ...], tuple[int, ...]],
-    constant: str,
-    rows: int,
-    row: int,
-    device: DeviceInfo,
+    shapes: tuple[Shape, Shape], constant: str, rows: int, row: int, device: DeviceInfo
 ) -> None:
-    node = case("MUL", "int16", shapes=shapes, constant=constant).node()
-    launch = only_launch(ops.lower(node, LANES_8.target)[-1])
+    product = node("MUL", "int16", shapes, constant=constant)
+    launch = only_launch(ops.lower(product, LANES_8.target)[-1])
     assert (launch.params["rows"], launch.params["row"]) == (rows, row)
     assert launch.params[f"{constant}_is_constant"] == (row == 72)
     assert len(launch.reads) == (1 if row == 72 else 2)
     for way in (LANES_8, PLAIN):
-        assert_exact_way(chain_model([node]), device, way)
+        assert_exact_way(chain_model([product]), device, way)
 
 
-NODE = case("SUB").node()
-NUMBER = case("DIV", "int32").node()
+NODE = node("SUB")
+NUMBER = node("DIV", "int32")
 REFUSALS = {
     "types": (changed(NODE, 1, dtype="uint8"), "int8 and uint8 -> int8: they must be equal"),
     "float64": (
@@ -153,63 +156,63 @@ REFUSALS = {
     "scale": (changed(NODE, 1, quantization=None), "int8 without quantisation: "),
     "tiny_output": (changed(NODE, -1, quantization=quantization(1e-12)), "output scale "),
     "large_ratio": (
-        changed(case("MUL").node(), -1, quantization=quantization(1e-12)),
+        changed(node("MUL"), -1, quantization=quantization(1e-12)),
         "a scale ratio of ",
     ),
     "large_squares": (
-        changed(case("SQUARED_DIFFERENCE").node(), -1, quantization=quantization(1e-15)),
+        changed(node("SQUARED_DIFFERENCE"), -1, quantization=quantization(1e-15)),
         "a scale ratio of ",
     ),
     "fused_tanh": activated(NODE, "TANH"),
     "fused_tanh_int32": activated(NUMBER, "TANH"),
     "computed_divisor": (
-        case("FLOOR_DIV", constant="").node(),
+        node("FLOOR_DIV", constant=""),
         "the divisors are not constant",
     ),
     "zero": (changed(NUMBER, 1, data=np.zeros((1, 7, 5, 3), np.int32)), "a divisor is 0"),
-    "minus_one": (case("FLOOR_MOD", "int32", values=(-1,)).node(), "a divisor is -1"),
+    "minus_one": (node("FLOOR_MOD", "int32", values=(-1,)), "a divisor is -1"),
     "quantised_by_zero": (
-        case("DIV", "uint8", values=(119, 120)).node(),
+        node("DIV", "uint8", values=(119, 120)),
         "a divisor is 120, which stands for 0",
     ),
     "quotient_of_scales": (
-        case("DIV", "uint8", scales=(1.0, 1e-4, 0.1)).node(),
+        node("DIV", "uint8", scales=(1.0, 1e-4, 0.1)),
         "a scale ratio of 100000: not within 2^-15 and 2^15",
     ),
     "small_quotient_of_scales": (
-        case("DIV", "uint8", scales=(1e-4, 10.0, 1.0)).node(),
+        node("DIV", "uint8", scales=(1e-4, 10.0, 1.0)),
         "a scale ratio of 1e-05: not within 2^-15 and 2^15",
     ),
-    "floored_by_zero": (case("FLOOR_DIV", "int16", values=(7, 0)).node(), "a divisor is 0"),
-    "floored_by_minus_one": (case("FLOOR_DIV", values=(7, -1)).node(), "a divisor is -1"),
-    "modulo_zero": (case("FLOOR_MOD", values=(7, 0)).node(), "a divisor is 0"),
+    "floored_by_zero": (node("FLOOR_DIV", "int16", values=(7, 0)), "a divisor is 0"),
+    "floored_by_minus_one": (node("FLOOR_DIV", values=(7, -1)), "a divisor is -1"),
+    "modulo_zero": (node("FLOOR_MOD", values=(7, 0)), "a divisor is 0"),
     "floored_uint8": (
-        Case(op="FLOOR_DIV", dtype="uint8").node(),
+        node("FLOOR_DIV", "uint8"),
         "uint8: only int8, int16, int32, float32 are implemented",
     ),
-    "quantised_powers": (case("POW").node(), "int8: only int32, float32 are implemented"),
-    "negative_power": (case("POW", "int32", values=(-1,)).node(), "an exponent is -1"),
-    "computed_power": (case("POW", "int32", constant="").node(), "the exponents are not constant"),
+    "quantised_powers": (node("POW"), "int8: only int32, float32 are implemented"),
+    "negative_power": (node("POW", "int32", values=(-1,)), "an exponent is -1"),
+    "computed_power": (node("POW", "int32", constant=""), "the exponents are not constant"),
     "many_powers": (
-        case("POW", "int32", shapes=((2, 3), (3,)), values=(1, 2)).node(),
+        node("POW", "int32", shapes=((2, 3), (3,)), values=(1, 2)),
         "int32: only one exponent, which is broadcast",
     ),
     "power_of_one": (
-        case("POW", "int32", shapes=((1,), (1,))).node(),
+        node("POW", "int32", shapes=((1,), (1,))),
         "int32: only one exponent, which is broadcast",
     ),
     "one_input": (replace(NODE, inputs=NODE.inputs[:1]), "1 inputs: 2 expected"),
     "no_output": (replace(NODE, outputs=()), "0 outputs: 1 is expected"),
     "dimensions": (
-        case("MAXIMUM", shapes=((2, 1) * 5, (1, 2) * 5)).node(),
+        node("MAXIMUM", shapes=((2, 1) * 5, (1, 2) * 5)),
         "9 dimensions that differ: at most 7 are implemented",
     ),
     "shifts": (
-        case("SUB", "int16", scales=(0.5, 0.25, 1.0)).node(),
+        node("SUB", "int16", scales=(0.5, 0.25, 1.0), shifts=True),
         "int16 shifts by 1 and 2: one must be 0, none to the left",
     ),
     "broadcast_shifts": (
-        case("SUB", "int16", scales=(0.5, 0.5, 0.5), shapes=BROADCASTS["scalar"]).node(),
+        node("SUB", "int16", BROADCASTS["scalar"], scales=(0.5, 0.5, 0.5), shifts=True),
         "int16 of scales that are powers of two: only equal shapes",
     ),
 }
@@ -219,135 +222,91 @@ test_refusal = refused(REFUSALS, are_beginnings=True)
 
 def test_older_runtime_divides_fewer_types() -> None:
     older = replace(SIMT.target, rules=Rules(newer_types=False))
-    assert ops.lower(case("DIV", "uint8").node(), older)
+    assert ops.lower(node("DIV", "uint8"), older)
     for dtype in ("int8", "int16"):
-        reason = refusal(case("DIV", dtype).node(), older)
+        reason = refusal(node("DIV", dtype), older)
         assert reason == f"{dtype}: DIV fails in this TFLite"
 
 
-KINDS = [case(op, dtype, shapes=BROADCASTS["channels"]) for op in TYPES for dtype in TYPES[op]]
-CASES = [
-    *KINDS,
-    *(case("MUL", shapes=BROADCASTS[name]) for name in BROADCASTS if name != "channels"),
-    *(case("SUB", "float32", shapes=BROADCASTS[name]) for name in ("both", "many", "pixels")),
-    *(case("MAXIMUM", "int16", shapes=BROADCASTS[name]) for name in ("one", "both", "squeeze")),
-    case("MUL", "float32", shapes=((7, 3, 8), (8,)), constant="right"),
-    case("SUB", shapes=((48, 4, 1), (1, 17)), constant="left"),
-    *(case(op, dtype, fused="RELU6") for op in ("SUB", "MUL") for dtype in ("uint8", "int32")),
-    *(case("MUL", dtype, fused="RELU_N1_TO_1") for dtype in ("int16", "float32")),
-    case("DIV", "int32", fused="RELU"),
-    case("FLOOR_DIV", "int32", values=(-1, 1)),
-    *(case("FLOOR_MOD", dtype, values=(-1, 1)) for dtype in ("int8", "int16")),
-    *(case("SUB", zeros=(a, -a - 1, a)) for a in (-128, 127)),
-    *(case("MUL", "uint8", zeros=(a, 255 - a, a)) for a in (0, 255)),
-    *(
-        case(op, scales=scales)
-        for op in ("SUB", "MUL", "SQUARED_DIFFERENCE")
-        for scales in ((0.5, 0.5, 0.5), (1.0, 1e-6, 1.0), (3.0, 0.7, 0.01))
-    ),
-    case("SUB", "int16", options={"pot_scale_int16": False}, scales=(0.5, 0.25, 0.5)),
-    case("SUB", "int16", options={"pot_scale_int16": True}, scales=(0.5, 0.25, 0.5)),
-    case("SUB", "int16", scales=(0.125, 0.5, 0.5), fused="RELU6"),
-    case("MUL", "int16", scales=(3.0, 0.7, 0.01)),
-    *(case("DIV", "uint8", fused=fused) for fused in ("RELU", "RELU6", "RELU_N1_TO_1")),
-    *(case("DIV", "uint8", shapes=BROADCASTS[name]) for name in ("one", "both", "many", "pixels")),
-    *(case("POW", "int32", values=(power,)) for power in (0, 1, 2, 5, 31, 64, 2**31 - 1)),
-    *(case("POW", "int32", shapes=(shape, ())) for shape in ((4097,), (1, 1), (2, 3, 5, 8))),
-]
-
-test_exact = exact(CASES, [LANES_8])
-
-
-@pytest.mark.parametrize("case", KINDS, ids=str)
-def test_plain(case: Case, device: DeviceInfo) -> None:
-    assert assert_exact_way(chain_model([case.node()]), device, PLAIN) == {"plain"}
-
-
-@pytest.mark.parametrize("way", [SIMT, LANES_16], ids=str)
-@pytest.mark.parametrize("shapes", BROADCASTS)
-def test_every_vector(shapes: str, way: Way, device: DeviceInfo) -> None:
-    (name,) = assert_exact_way(
-        chain_model([case("MUL", "uint8", shapes=BROADCASTS[shapes]).node()]), device, way
-    )
-    assert (name == "plain") == (shapes == "one")
-
-
 def test_the_same_twice(device: DeviceInfo) -> None:
-    node = case("MUL").node()
-    node = replace(node, inputs=(node.inputs[0],) * 2)
-    assert_exact_way(chain_model([node]), device, SIMT)
+    product = node("MUL")
+    product = replace(product, inputs=(product.inputs[0],) * 2)
+    assert_exact_way(chain_model([product]), device, SIMT)
+
+
+@pytest.mark.parametrize("way", [SIMT, LANES_8], ids=str)
+@pytest.mark.parametrize("dtype", ["int8", "int16"])
+@pytest.mark.parametrize("op", ["FLOOR_DIV", "FLOOR_MOD"])
+def test_small_integers_are_floored(op: str, dtype: str, way: Way, device: DeviceInfo) -> None:
+    for shapes in ("equal", "channels"):
+        assert_exact_way(chain_model([node(op, dtype, BROADCASTS[shapes])]), device, way)
+
+
+def test_divisors_of_one(device: DeviceInfo) -> None:
+    for op, dtype in (("FLOOR_DIV", "int32"), ("FLOOR_MOD", "int8"), ("FLOOR_MOD", "int16")):
+        assert_exact_way(chain_model([node(op, dtype, values=(-1, 1))]), device, LANES_8)
 
 
 COMPUTED = [
-    *(case("DIV", dtype, constant="") for dtype in TYPES["DIV"]),
-    *(case("FLOOR_DIV", dtype, constant="") for dtype in NUMBERS),
-    *(case("FLOOR_MOD", dtype, constant="") for dtype in ("int8", "int16", "int32")),
+    *(("DIV", dtype) for dtype in TYPES["DIV"]),
+    *(("FLOOR_DIV", dtype) for dtype in NUMBERS),
+    *(("FLOOR_MOD", dtype) for dtype in ("int8", "int16", "int32")),
 ]
 
 
 @pytest.mark.parametrize("shapes", ["equal", "channels", "pixels"])
 @pytest.mark.parametrize("way", [SIMT, LANES_8], ids=str)
-@pytest.mark.parametrize("case", COMPUTED, ids=str)
-def test_divisors_that_a_run_brings(case: Case, way: Way, shapes: str, device: DeviceInfo) -> None:
-    node = replace(case, shapes=BROADCASTS[shapes]).node()
-    (need,) = ops.lower(node, way.target)[0].requirements
-    left, right = inputs_for(graph_of([node]))[0]
-    right = np.resize(np.array(DIVISORS[case.dtype]), right.shape).astype(case.dtype)
+@pytest.mark.parametrize(("op", "dtype"), COMPUTED)
+def test_divisors_that_a_run_brings(
+    op: str, dtype: str, way: Way, shapes: str, device: DeviceInfo
+) -> None:
+    quotient = node(op, dtype, BROADCASTS[shapes], constant="", values=())
+    (need,) = ops.lower(quotient, way.target)[0].requirements
+    left, right = inputs_for(graph_of([quotient]))[0]
+    right = np.resize(np.array(DIVISORS[dtype]), right.shape).astype(dtype)
     right[right == need.excluded] = 77
-    assert_exact_way(chain_model([node]), device, way, inputs=[[left, right]])
+    assert_exact_way(chain_model([quotient]), device, way, inputs=[[left, right]])
 
 
-EVERY = [
-    case("SUB", "uint8", scales=(0.4015, 0.2758, 0.4322), zeros=(136, 119, 133)),
-    case("SUB", scales=(0.19, 0.17, 0.05), fused="RELU"),
-    case("MUL", "uint8", fused="RELU6"),
-    case("MUL", scales=(0.5, 0.5, 0.5), zeros=(0, -1, 4)),
-    case("SQUARED_DIFFERENCE", scales=(0.19, 0.17, 0.5)),
-    case("MAXIMUM"),
-    case("MINIMUM", "uint8"),
-    *(case(op) for op in ("FLOOR_DIV", "FLOOR_MOD")),
+EVERY: list[tuple[str, str, dict[str, Any]]] = [
+    ("SUB", "uint8", {"scales": (0.4015, 0.2758, 0.4322), "zeros": (136, 119, 133)}),
+    ("SUB", "int8", {"scales": (0.19, 0.17, 0.05), "fused": "RELU"}),
+    ("MUL", "uint8", {"fused": "RELU6"}),
+    ("MUL", "int8", {"scales": (0.5, 0.5, 0.5), "zeros": (0, -1, 4)}),
+    ("SQUARED_DIFFERENCE", "int8", {"scales": (0.19, 0.17, 0.5)}),
+    ("MAXIMUM", "int8", {}),
+    ("MINIMUM", "uint8", {}),
+    *((op, "int8", {}) for op in ("FLOOR_DIV", "FLOOR_MOD")),
     *(
-        case("DIV", "uint8", scales=scales, zeros=zeros)
+        ("DIV", "uint8", {"scales": scales, "zeros": zeros})
         for scales in ((0.1, 0.07, 0.13), (0.1, 0.1, 1.0), (0.02, 0.9, 0.5), (0.5, 0.01, 0.004))
         for zeros in ((131, 120, 125), (0, 0, 0), (255, 255, 3))
     ),
     *(
-        case("DIV", scales=scales, zeros=(3, -8, -3))
+        ("DIV", "int8", {"scales": scales})
         for scales in ((0.1, 0.07, 0.13), (0.02, 0.9, 0.5))
         if installed_rules().newer_types
     ),
 ]
 
 
-@pytest.mark.parametrize("case", EVERY, ids=str)
-def test_every_pair_of_inputs(case: Case, device: DeviceInfo) -> None:
-    node = replace(case, shapes=((256, 256), (256, 256)), constant="").node()
-    inputs = every_pair(case.dtype)
-    if case.constant:
+@pytest.mark.parametrize(("op", "dtype", "options"), EVERY, ids=str)
+def test_every_pair_of_inputs(
+    op: str, dtype: str, options: dict[str, Any], device: DeviceInfo
+) -> None:
+    every = pair(op, dtype, ((256, 256), (256, 256)), **options).nodes[0]
+    inputs = every_pair(dtype)
+    divisors = every.inputs[1]
+    assert divisors is not None
+    if op in ("DIV", "FLOOR_DIV", "FLOOR_MOD"):
         # Constant divisors, all but what stands for 0.
         right = inputs.pop()
-        zero = (case.zeros or {"uint8": (131, 120)}.get(case.dtype, (3, -8)))[1]
-        right[right == (zero if case.op == "DIV" else 0)] = 77
-        if case.op == "FLOOR_DIV":
+        zero = divisors.quantization.zero_point[0] if divisors.quantization else 0
+        right[right == (zero if op == "DIV" else 0)] = 77
+        if op == "FLOOR_DIV":
             right[right == -1] = 77
-        numbers = (case.scales[1], zero)
-        node = replace(node, inputs=(node.inputs[0], const(right, *numbers)))
-    assert_exact_way(chain_model([node]), device, LANES_8, inputs=[inputs])
-
-
-@pytest.mark.parametrize("fused", FUSED)
-@pytest.mark.parametrize("shapes", ["equal", "channels", "pixels"])
-def test_quotients_of_floats(shapes: str, fused: str, device: DeviceInfo) -> None:
-    node = case("DIV", "float32", shapes=BROADCASTS[shapes], fused=fused, constant="").node()
-
-    def bounds(inputs: Arrays) -> Bounds:
-        with np.errstate(all="ignore"):
-            return [2 * np.spacing(np.abs(np.divide(*inputs))).astype(np.float64)]
-
-    assert assert_float_ways(node, device, LANES_8, bounds) == [
-        "vector 4" if shapes == "pixels" else "vector 8",
-        "plain",
-    ]
+        every = replace(every, inputs=(every.inputs[0], replace(divisors, data=right)))
+    assert_exact_way(chain_model([every]), device, LANES_8, inputs=[inputs])
 
 
 def power_bounds(inputs: Arrays) -> Bounds:
@@ -371,15 +330,9 @@ def test_powers(way: Way, device: DeviceInfo) -> None:
     right.append(np.tile(special, len(special)))
     inputs = [np.concatenate(each).astype(np.float32) for each in (left, right)]
     shape = inputs[0].shape
-    model = chain_model([case("POW", "float32", shapes=(shape, shape)).node()])
+    model = chain_model([node("POW", "float32", shapes=(shape, shape))])
     with forced(way):
         assert_within(model, device, power_bounds, inputs=[inputs])
-
-
-@pytest.mark.parametrize("shapes", ["scalar", "channels", "both", "many"])
-def test_powers_of_shapes(shapes: str, device: DeviceInfo) -> None:
-    node = case("POW", "float32", shapes=BROADCASTS[shapes]).node()
-    assert assert_float_ways(node, device, LANES_8, power_bounds) == ["plain"]
 
 
 def test_rounded_quotients_of_floats(device: DeviceInfo) -> None:
@@ -388,54 +341,28 @@ def test_rounded_quotients_of_floats(device: DeviceInfo) -> None:
     divisors = (rng.standard_normal(4096) * 10 ** rng.uniform(-3, 3, 4096)).astype(np.float32)
     divisors[:99] *= np.float32(1e28)
     whole = rng.integers(-4000, 4000, 4096).astype(np.float32) * divisors
-    node = case("FLOOR_DIV", "float32", shapes=((4096,), (4096,))).node()
-    node = replace(node, inputs=(node.inputs[0], const(divisors)))
+    floored = node("FLOOR_DIV", "float32", ((4096,), (4096,)))
+    floored = replace(floored, inputs=(floored.inputs[0], const(divisors)))
     near = [[np.nextafter(whole, np.float32(to))] for to in (-np.inf, np.inf)]
-    assert_exact_way(chain_model([node]), device, LANES_8, inputs=[[whole], *near, [whole * 1e-30]])
+    assert_exact_way(
+        chain_model([floored]), device, LANES_8, inputs=[[whole], *near, [whole * 1e-30]]
+    )
 
 
-@given(
-    case=cases(("DIV", "FLOOR_DIV", "FLOOR_MOD"), TYPES["DIV"]),
-    divisors=st.lists(st.integers(-32768, 32767), min_size=1, max_size=9),
-    way=DRAWN_WAYS,
-    seed=SEEDS,
+SUMS = ("SUB", "MUL", "MAXIMUM", "MINIMUM")
+DIVISIONS = ("DIV", "FLOOR_DIV", "FLOOR_MOD")
+test_drawn = drawn(pairs(SUMS, (*QUANT, *NUMBERS)), WAYS, assert_pair_or_refused)
+test_drawn_squares = drawn(
+    pairs(("SQUARED_DIFFERENCE",), ("int8", *NUMBERS)), WAYS, assert_pair_or_refused
 )
-def test_drawn_divisions(
-    device: DeviceInfo, case: Case, divisors: list[int], way: Way, seed: int
-) -> None:
-    if case.dtype == "uint8":
-        case = replace(case, op="DIV")
-    is_quantised = case.op == "DIV" and case.dtype in QUANT
-    zero = case.zeros[1] if is_quantised and case.zeros else 0
-    values = np.array(divisors, np.int64).astype(case.dtype)
-    values[values == zero] = 1 if zero != 1 else 2
-    case = replace(case, constant="right", values=tuple(values.tolist()))
-    assert_exact_or_refused(chain_model([case.node()]), device, way, seed)
-
-
-@given(
-    case=cases(("SUB", "MUL", "MAXIMUM", "MINIMUM"), (*QUANT, *NUMBERS)),
-    squares=st.booleans(),
-    general=st.booleans(),
-    way=DRAWN_WAYS,
-    seed=SEEDS,
+test_drawn_divisions = drawn(
+    pairs(DIVISIONS, TYPES["DIV"][1:], divisors=True) | pairs(("DIV",), ("uint8",), divisors=True),
+    WAYS,
+    assert_pair_or_refused,
 )
-def test_drawn(
-    device: DeviceInfo, case: Case, squares: bool, general: bool, way: Way, seed: int
-) -> None:
-    if squares and case.dtype in ("int8", *NUMBERS):
-        case = replace(case, op="SQUARED_DIFFERENCE")
-    if case.op == "SUB" and case.dtype == "int16":
-        # Shifts by powers of two take equal shapes and few scales: they are among CASES.
-        case = replace(case, options={"pot_scale_int16": not general and _is_general(case)})
-    assert_exact_or_refused(chain_model([case.node()]), device, way, seed)
 
 
-def _is_general(case: Case) -> bool:
-    return any(abs(np.log2(scale) - round(np.log2(scale))) > 0.01 for scale in case.scales)
-
-
-ANGLE = case("ATAN2", "float32", shapes=((4, 20), (4, 20))).node()
+ANGLE = node("ATAN2", "float32", WIDE)
 
 
 @pytest.mark.parametrize("way", [SIMT, LANES_8], ids=str)
@@ -458,33 +385,23 @@ def test_angles(way: Way, device: DeviceInfo) -> None:
             places = np.spacing(np.abs(np.nan_to_num(exact)).astype(np.float32))
         return [2 * places.astype(np.float64) + float(np.finfo(np.float32).tiny)]
 
-    model = chain_model([case("ATAN2", "float32", shapes=shapes).node()])
+    model = chain_model([node("ATAN2", "float32", shapes=shapes)])
     with forced(way):
         assert_within(model, device, bounds, inputs=[inputs])
 
 
 def test_angles_are_not_broadcast() -> None:
-    node = case("ATAN2", "float32", shapes=((4, 20), (20,))).node()
-    assert refusal(node) == "shapes 4x20 and 20: where they differ TFLite reads past the end"
+    broadcast = replace(ANGLE, inputs=(ANGLE.inputs[0], t((20,))))
+    assert refusal(broadcast) == "shapes 4x20 and 20: where they differ TFLite reads past the end"
 
 
-def plain(name: str, dtype: str, shapes: object = ((4, 20), (4, 20))) -> Node:
-    return replace(
-        case("MUL", dtype, shapes=shapes).node(), op=f"STABLEHLO_{name}", version=1, options={}
-    )
+def stablehlo(name: str, dtype: str, shapes: tuple[Shape, Shape] = WIDE, **options: Any) -> Node:
+    return node(f"STABLEHLO_{name}", dtype, shapes, **options)
 
 
-PLAIN_TYPES = {
-    **dict.fromkeys(("ADD", "MULTIPLY"), ("float32", "int32", "int64")),
-    **dict.fromkeys(("MAXIMUM", "MINIMUM"), (*QUANT, "float32", "int32", "int64")),
-}
-PLAIN_NODES = [plain(name, dtype) for name, types in PLAIN_TYPES.items() for dtype in types]
-
-
-@pytest.mark.parametrize("way", [SIMT, LANES_8], ids=str)
-@pytest.mark.parametrize("node", PLAIN_NODES, ids=lambda n: f"{n.op}-{n.outputs[0].dtype}")
-def test_two_tensors_as_they_are(node: Node, way: Way, device: DeviceInfo) -> None:
-    assert_exact_way(chain_model([node]), device, way)
+def shorter(name: str, dtype: str) -> Node:
+    """Return a node whose right input would have to be broadcast."""
+    return changed(stablehlo(name, dtype), 1, shape=(20,))
 
 
 @pytest.mark.parametrize("name", ["MAXIMUM", "MINIMUM"])
@@ -492,7 +409,7 @@ def test_of_zeros_and_what_is_no_number_the_left_one_is_taken(
     name: str, device: DeviceInfo
 ) -> None:
     left, right = np.float32([[np.nan, 1, np.nan, 0, -0.0], [1, np.nan, 2, -0.0, 0]])
-    model = chain_model([plain(name, "float32", ((5,), (5,)))])
+    model = chain_model([stablehlo(name, "float32", ((5,), (5,)))])
     assert_exact_way(model, device, SIMT, inputs=[[left, right]])
 
 
@@ -503,112 +420,85 @@ def test_what_is_infinite_as_it_is_stays_infinite(name: str, way: Way, device: D
     left = np.resize(np.float32([large, -large, np.inf, -np.inf, nothing, 1, large]), 21)
     right = np.resize(np.float32([large, large, 2, np.inf, 1, nothing, -large]), 21)
     right[1::7] = -large if name == "ADD" else large
-    model = chain_model([plain(name, "float32", ((21,), (21,)))])
+    model = chain_model([stablehlo(name, "float32", ((21,), (21,)))])
     assert_exact_way(model, device, way, inputs=[[left, right]])
 
 
 def test_tensors_as_they_are_are_not_broadcast() -> None:
-    node = plain("ADD", "float32", ((4, 20), (20,)))
-    assert refusal(node) == "4x20 -> 20: the shape must stay"
-    assert refusal(plain("ADD", "int8")) == "int8: only int32, float32, int64 are implemented"
-
-
-BITS = ("bool", "int8", "int16", "int32", "int64")
-
-
-def shifted(dtype: str, *shifts: int) -> Node:
-    """Return a node that shifts 4 x 20 numbers, by these shifts over and over."""
-    node = plain("SHIFT_LEFT", dtype)
-    values = np.resize(np.array(shifts), (4, 20)).astype(dtype)
-    left = node.inputs[0]
-    assert left is not None
-    return replace(node, inputs=(left, const(values)))
-
-
-BIT_NODES = [plain("AND", dtype) for dtype in BITS]
-BIT_NODES += [shifted(dtype, 0, 1, 7, 8, 15, 31, 2) for dtype in BITS[1:4]]
-
-
-@pytest.mark.parametrize("way", [SIMT, LANES_8], ids=str)
-@pytest.mark.parametrize("node", BIT_NODES, ids=lambda n: f"{n.op}-{n.outputs[0].dtype}")
-def test_bits(node: Node, way: Way, device: DeviceInfo) -> None:
-    assert_exact_way(chain_model([node]), device, way)
+    assert refusal(shorter("ADD", "float32")) == "4x20 -> 20: the shape must stay"
+    assert refusal(stablehlo("ADD", "int8")) == "int8: only int32, float32, int64 are implemented"
 
 
 test_refused_bits = refused(
     {
-        "shape": (plain("AND", "int32", ((4, 20), (20,))), "4x20 -> 20: the shape must stay"),
-        "type": (plain("AND", "float32"), "float32: only bool, int8, int16, int32, int64 are imp"),
-        "computed": (plain("SHIFT_LEFT", "int32"), "the shifts are not constant"),
-        "below": (shifted("int32", 1, -1), "a shift by -1: only 0 to 31"),
-        "beyond": (shifted("int8", 1, 32), "a shift by 32: only 0 to 31"),
-        "shift_type": (plain("SHIFT_LEFT", "int64"), "int64: only int8, int16, int32 are"),
+        "shape": (shorter("AND", "int32"), "4x20 -> 20: the shape must stay"),
+        "type": (
+            stablehlo("AND", "float32"),
+            "float32: only bool, int8, int16, int32, int64 are imp",
+        ),
+        "computed": (stablehlo("SHIFT_LEFT", "int32"), "the shifts are not constant"),
+        "below": (
+            stablehlo("SHIFT_LEFT", "int32", constant="right", values=(1, -1)),
+            "a shift by -1: only 0 to 31",
+        ),
+        "beyond": (
+            stablehlo("SHIFT_LEFT", "int8", constant="right", values=(1, 32)),
+            "a shift by 32: only 0 to 31",
+        ),
+        "shift_type": (stablehlo("SHIFT_LEFT", "int64"), "int64: only int8, int16, int32 are"),
     },
     are_beginnings=True,
 )
 
-_LEFT, _RIGHT = (2, 1, 3, 1, 2, 1, 4, 1), (1, 2, 1, 3, 1, 2, 1, 5)
-DEEP = {rank: (_LEFT[:rank], _RIGHT[:rank]) for rank in (6, 7, 8)}
-
-
-@pytest.mark.skipif(MOST_DIMENSIONS < 5, reason="which end tflite-runtime's process")
-@pytest.mark.parametrize("way", [SIMT, LANES_8], ids=str)
-@pytest.mark.parametrize("rank", DEEP)
-@pytest.mark.parametrize("op", ["ADD", "MUL", "DIV", "MAXIMUM", "POW", "EQUAL"])
-def test_broadcasts_of_many_dimensions(op: str, rank: int, way: Way, device: DeviceInfo) -> None:
-    node = Case(op=op, dtype="int32", shapes=DEEP[rank]).node()  # type: ignore[arg-type]
-    if op == "POW":
-        node = replace(node, op="SUB", options={"fused_activation_function": "NONE"})
-    if op == "EQUAL":
-        node = replace(node, outputs=(replace(node.outputs[0], dtype="bool"),))
-    left, right = (
-        np.random.default_rng(3).integers(1, 9, shape).astype(np.int32) for shape in DEEP[rank]
-    )
-    assert_exact_way(chain_model([node]), device, way, inputs=[[left, right]])
-
-
 SHIFTED = ("uint8", "int8", "int16", "int32")
-BITWISE = [
-    replace(Case(op=op, dtype=dtype, shapes=BROADCASTS[shapes]).node(), version=1, options={})
-    for op in ("BITWISE_XOR", "RIGHT_SHIFT")
-    for dtype in SHIFTED
-    for shapes in ("equal", "channels", "both")
-]
 
 
-@pytest.mark.skipif(MOST_DIMENSIONS < 5, reason="ops that tflite-runtime lacks")
-@pytest.mark.parametrize("way", [SIMT, LANES_8], ids=str)
-@pytest.mark.parametrize("node", BITWISE, ids=lambda n: f"{n.op}-{n.outputs[0].dtype}")
-def test_bitwise(node: Node, way: Way, device: DeviceInfo) -> None:
-    rng, dtype = np.random.default_rng(3), node.outputs[0].dtype
-    limits = np.iinfo(dtype)
-    shapes = [each.shape for each in node.inputs if each is not None]
-    left, right = (
-        rng.integers(limits.min, limits.max, shape, endpoint=True).astype(dtype) for shape in shapes
-    )
-    few = rng.integers(-3 if limits.min else 0, 35, shapes[1]).astype(dtype)
-    assert_exact_way(chain_model([node]), device, way, inputs=[[left, right], [left, few]])
+@pytest.mark.skipif(MOST_DIMENSIONS < 5, reason="an op that tflite-runtime lacks")
+@pytest.mark.parametrize("dtype", SHIFTED)
+def test_shifts_beyond_the_width(dtype: str, device: DeviceInfo) -> None:
+    shifts = node("RIGHT_SHIFT", dtype, BROADCASTS["channels"])
+    rng, limits = np.random.default_rng(3), np.iinfo(dtype)
+    left = rng.integers(limits.min, limits.max, (2, 5, 4, 33), endpoint=True).astype(dtype)
+    right = rng.integers(-3 if limits.min else 0, 35, (1, 1, 1, 33)).astype(dtype)
+    for way in (SIMT, LANES_8):
+        assert_exact_way(chain_model([shifts]), device, way, inputs=[[left, right]])
 
 
 test_refused_bitwise = refused(
     {
-        op: (Case(op=op, dtype="float32").node(), "float32: only uint8, int8, int16, int32 are")
+        op: (node(op, "float32"), "float32: only uint8, int8, int16, int32 are")
         for op in ("BITWISE_XOR", "RIGHT_SHIFT")
     },
     are_beginnings=True,
 )
 
-NODES = {op: case(op, dtypes[0]).node() for op, dtypes in TYPES.items()}
-NODES["POW"] = case("POW", "int32").node()
-NODES["ATAN2"] = ANGLE
-NODES |= {node.op: node for node in [*PLAIN_NODES, *BIT_NODES, *BITWISE]}
-WIDE = ((4, 20), (4, 20))  # fills every vector
+NODES = {op: node(op, dtypes[0]) for op, dtypes in TYPES.items()}
+NODES |= {"POW": node("POW", "int32"), "ATAN2": ANGLE}
+NODES |= {op: node(op) for op in ("BITWISE_XOR", "RIGHT_SHIFT")}
+NODES |= {
+    f"STABLEHLO_{name}": stablehlo(name, "int32", constant="right", values=(3,))
+    for name in OF_STABLEHLO
+}
 BUILT = [
-    *PLAIN_NODES,
-    *BIT_NODES,
-    *BITWISE,
-    Case(op="MUL", dtype="float32", shapes=DEEP[8]).node(),  # type: ignore[arg-type]
-    *(case(op, dtype, shapes=WIDE).node() for op in TYPES for dtype in TYPES[op]),
-    *(case(op, "float32", shapes=WIDE, values=(3,)).node() for op in ("DIV", "POW")),
-    case("SUB", "int16", shapes=WIDE, scales=(0.5, 0.25, 0.5)).node(),
+    *(stablehlo(name, dtype) for name in OF_STABLEHLO[:2] for dtype in (*NUMBERS, "int64")),
+    *(
+        stablehlo(name, dtype)
+        for name in OF_STABLEHLO[2:4]
+        for dtype in (*QUANT, *NUMBERS, "int64")
+    ),
+    *(stablehlo("AND", dtype) for dtype in ("bool", "int8", "int16", "int32", "int64")),
+    *(
+        stablehlo("SHIFT_LEFT", dtype, constant="right", values=(0, 1, 7))
+        for dtype in ("int8", "int16", "int32")
+    ),
+    *(
+        node(op, dtype, BROADCASTS[shapes])
+        for op in ("BITWISE_XOR", "RIGHT_SHIFT")
+        for dtype in SHIFTED
+        for shapes in ("equal", "channels", "both")
+    ),
+    node("MUL", "float32", ((2, 1, 3, 1, 2, 1, 4, 1), (1, 2, 1, 3, 1, 2, 1, 5))),
+    *(node(op, dtype, WIDE) for op in TYPES for dtype in TYPES[op]),
+    *(node(op, "float32", WIDE, values=(3,)) for op in ("DIV", "POW")),
+    node("SUB", "int16", WIDE, scales=(0.5, 0.25, 0.5), shifts=True),
 ]

@@ -1,55 +1,43 @@
 # SPDX-License-Identifier: Apache-2.0
-"""LOGICAL_AND, LOGICAL_OR, LOGICAL_NOT: launches, refusals, and answers against TFLite's."""
+"""LOGICAL_AND, LOGICAL_OR, LOGICAL_NOT: launches, refusals, and answers."""
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from delegate import DeviceInfo, ops
+from delegate import ops
 from delegate.inspect import Node
-from tests.support.cases import (
-    DRAWN_WAYS,
-    GROUPS,
-    LANES_8,
-    PLAIN,
-    SEEDS,
-    SIMT,
-    Way,
-    assert_exact_or_refused,
-    assert_exact_way,
-    changed,
-    only_launch,
-    retyped,
-)
-from tests.support.factories import refused
-from tests.support.model import chain_model, op, t
-from tests.support.pairs import BROADCASTS, Case, cases
+from tests.support.cases import SIMT, WAYS, changed, only_launch, retyped
+from tests.support.factories import drawn, refused
+from tests.support.model import op, t
+from tests.support.pairs import pairs
+from tests.support.suite_cases import assert_graph_or_refused, from_suite
+from tflite_opencl.conformance.cases.binary import pair
+
+OPS = ("LOGICAL_AND", "LOGICAL_OR")
+
+test_logical = from_suite(*OPS)
+test_not = from_suite("LOGICAL_NOT")
 
 
 def inverted(shape: tuple[int, ...]) -> Node:
     return op("LOGICAL_NOT", [t(shape, "bool")], [t(shape, "bool")], version=1)
 
 
-def pair(op_name: str, shapes: str) -> Node:
-    case = Case(op=op_name, dtype="bool", shapes=BROADCASTS[shapes])
-    return replace(case.node(), version=1)
+def node(name: str) -> Node:
+    return pair(name, "bool", ((1, 7, 5, 3), (1, 7, 5, 3))).nodes[0]
 
 
 @pytest.mark.parametrize(
-    ("op_name", "expression"), [("LOGICAL_AND", "MINIMUM"), ("LOGICAL_OR", "MAXIMUM")]
+    ("name", "expression"), [("LOGICAL_AND", "MINIMUM"), ("LOGICAL_OR", "MAXIMUM")]
 )
-def test_launch(op_name: str, expression: str) -> None:
-    vector, plain = ops.lower(pair(op_name, "equal"), SIMT.target)
-    for alternative in (vector, plain):
+def test_launch(name: str, expression: str) -> None:
+    for alternative in ops.lower(node(name), SIMT.target):
         launch = only_launch(alternative)
         assert (launch.kernel, launch.defines["OP"]) == ("binary_quant8", expression)
 
 
-NODE = pair("LOGICAL_AND", "equal")
+NODE = node("LOGICAL_AND")
 REFUSALS = {
     "bytes": (retyped(NODE, "uint8", (0, 1, -1)), "uint8: only bool are implemented"),
     "shapes": (
@@ -67,31 +55,6 @@ REFUSALS = {
 test_refusal = refused(REFUSALS)
 
 
-@pytest.mark.parametrize("way", [PLAIN, LANES_8], ids=str)
-@pytest.mark.parametrize("shapes", ["equal", "one", "channels", "both", "pixels"])
-@pytest.mark.parametrize("op_name", ["LOGICAL_AND", "LOGICAL_OR"])
-def test_exact(op_name: str, shapes: str, way: Way, device: DeviceInfo) -> None:
-    assert_exact_way(chain_model([pair(op_name, shapes)]), device, way)
+test_drawn = drawn(pairs(OPS, ("bool",)), WAYS, assert_graph_or_refused)
 
-
-@pytest.mark.parametrize("way", GROUPS, ids=str)
-@pytest.mark.parametrize("shape", [(), (3,), (1, 7, 5, 3), (4097,)], ids=str)
-def test_not(shape: tuple[int, ...], way: Way, device: DeviceInfo) -> None:
-    assert_exact_way(chain_model([inverted(shape)]), device, way)
-
-
-@given(
-    case=cases(("LOGICAL_AND", "LOGICAL_OR"), ("bool",)),
-    is_not=st.booleans(),
-    way=DRAWN_WAYS,
-    seed=SEEDS,
-)
-def test_drawn(device: DeviceInfo, case: Case, is_not: bool, way: Way, seed: int) -> None:
-    node = inverted(case.shapes[0]) if is_not else replace(case.node(), version=1)
-    assert_exact_or_refused(chain_model([node]), device, way, seed)
-
-
-NODES = {
-    **{name: pair(name, "equal") for name in ("LOGICAL_AND", "LOGICAL_OR")},
-    "LOGICAL_NOT": inverted((4, 5)),
-}
+NODES = {**{name: node(name) for name in OPS}, "LOGICAL_NOT": inverted((4, 5))}

@@ -7,77 +7,34 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from delegate import DeviceInfo, OpenCLDelegate, ops
 from delegate.inspect import Graph, Node, flexbuffer_of, write_model
 from tests.support.cases import (
-    DRAWN_WAYS,
     LANES_8,
     LANES_16,
     PLAIN,
-    SEEDS,
     SIMT,
+    WAYS,
     Way,
     changed,
     forced,
     quantization,
     retyped,
-    way_on,
 )
-from tests.support.compare import RUNTIME, interpreter, invoke, refusals
-from tests.support.factories import refused
+from tests.support.compare import interpreter, invoke
+from tests.support.factories import drawn, refused
+from tests.support.suite_cases import assert_graph, assert_graph_or_refused, from_suite
 from tests.support.without_tflite import needs_tflite
 from tflite_opencl.conformance.cases.volumes import pool_3d
-from tflite_opencl.oracle.oracle import oracle
 
 pytestmark = needs_tflite
 
-WAYS = (PLAIN, SIMT, LANES_8, LANES_16)
 OPS = ("MaxPool3D", "AveragePool3D", "AvgPool3D")
+USUAL = ((1, 4, 6, 8, 16), (2, 2, 2), (2, 2, 2), "SAME")
 
-
-def assert_as_known(graph: Graph, device: DeviceInfo, way: Way, x: Any) -> None:
-    """Assert that the device takes the node, and gives what TFLite's own ops do."""
-    model = write_model(graph)
-    known = oracle(RUNTIME, graph, model, [[x]])
-    with forced(way):
-        delegate = OpenCLDelegate(model, device=device.index, tune="off")
-        (got,) = invoke(interpreter(model, delegate), [x])
-    assert refusals(delegate) == {}
-    ((expected,),) = known.outputs
-    if graph.nodes[0].op == "MaxPool3D" or x.dtype != np.float32:
-        np.testing.assert_array_equal(got, expected)
-    else:
-        np.testing.assert_allclose(got, expected, rtol=0, atol=1e-5 * float(np.abs(x).max()))
-
-
-def values(graph: Graph, seed: int) -> Any:
-    (source,) = graph.inputs
-    rng = np.random.default_rng(seed)
-    if source.dtype == "float32":
-        return rng.standard_normal(source.shape).astype(np.float32)
-    limits = np.iinfo(source.dtype)
-    return rng.integers(limits.min, limits.max, source.shape, source.dtype, endpoint=True)
-
-
-POOLS = {
-    "usual": ((1, 4, 6, 8, 16), (2, 2, 2), (2, 2, 2), "SAME"),
-    "border": ((2, 5, 4, 7, 19), (3, 3, 3), (1, 2, 3), "SAME"),
-    "valid": ((1, 5, 4, 7, 5), (3, 2, 1), (2, 1, 3), "VALID"),
-    "whole": ((1, 3, 5, 2, 8), (3, 5, 2), (1, 1, 1), "VALID"),
-    "gaps": ((1, 7, 7, 9, 1), (1, 2, 1), (3, 4, 2), "VALID"),
-}
-
-
-@pytest.mark.parametrize("way", WAYS, ids=str)
-@pytest.mark.parametrize("dtype", ["float32", "int8", "int16"])
-@pytest.mark.parametrize("op", OPS)
-@pytest.mark.parametrize("name", POOLS)
-def test_pools(name: str, op: str, dtype: str, way: Way, device: DeviceInfo) -> None:
-    graph = pool_3d(op, dtype, *POOLS[name])
-    assert_as_known(graph, device, way, values(graph, 3))
+test_pool_3d = from_suite(*OPS, ways=(SIMT, LANES_16))
 
 
 @pytest.mark.parametrize("way", [PLAIN, LANES_8], ids=str)
@@ -86,7 +43,7 @@ def test_halves_are_rounded_away_from_zero(way: Way, device: DeviceInfo) -> None
     x = np.zeros(graph.inputs[0].shape, np.int8)
     x[0, 0] = np.arange(-20, 20, dtype=np.int8)[None, :, None]
     x[0, 1, :, ::2] = 1
-    assert_as_known(graph, device, way, x)
+    assert_graph(graph, device, way, [[x]])
 
 
 @pytest.mark.parametrize("op", OPS[:2])
@@ -105,40 +62,26 @@ def test_numbers_that_are_not_finite(op: str, device: DeviceInfo) -> None:
     np.testing.assert_allclose(got[0, 0, 0, :, 0], np.array(expected, np.float32), rtol=1e-6)
 
 
-@given(
-    op=st.sampled_from(OPS),
-    dtype=st.sampled_from(["float32", "int8", "int16"]),
-    shape=st.tuples(*(st.integers(1, most) for most in (2, 6, 6, 7, 35))),
-    window=st.tuples(*(st.integers(1, 4) for _ in "dhw")),
-    strides=st.tuples(*(st.integers(1, 3) for _ in "dhw")),
-    padding=st.sampled_from(["SAME", "VALID"]),
-    way=DRAWN_WAYS,
-    seed=SEEDS,
-)
-def test_drawn(
-    device: DeviceInfo,
-    op: str,
-    dtype: str,
-    shape: tuple[int, ...],
-    window: tuple[int, ...],
-    strides: tuple[int, ...],
-    padding: str,
-    way: Way,
-    seed: int,
-) -> None:
+@st.composite
+def pools(draw: st.DrawFn) -> Graph:
+    shape = tuple(draw(st.integers(1, most)) for most in (2, 6, 6, 7, 35))
+    window = tuple(draw(st.integers(1, 4)) for _ in "dhw")
+    strides = tuple(draw(st.integers(1, 3)) for _ in "dhw")
     fits = all(taps <= size for taps, size in zip(window, shape[1:4], strict=True))
-    assume(padding == "SAME" or fits)
-    graph = pool_3d(op, dtype, shape, window, strides, padding)
-    assert_as_known(graph, device, way_on(device, way), values(graph, seed))
+    padding = "VALID" if fits and draw(st.booleans()) else "SAME"
+    dtype = draw(st.sampled_from(["float32", "int8", "int16"]))
+    return pool_3d(draw(st.sampled_from(OPS)), dtype, shape, window, strides, padding)
 
 
-(FLOATS,) = pool_3d("MaxPool3D", "float32", *POOLS["usual"]).nodes
-(INT8,) = pool_3d("AveragePool3D", "int8", *POOLS["usual"]).nodes
+test_drawn = drawn(pools(), WAYS, assert_graph_or_refused)
+
+(FLOATS,) = pool_3d("MaxPool3D", "float32", *USUAL).nodes
+(INT8,) = pool_3d("AveragePool3D", "int8", *USUAL).nodes
 
 
 def test_vectors_then_plain() -> None:
     assert [each.name for each in ops.lower(INT8, LANES_8.target)] == ["vector 8", "plain"]
-    (few,) = pool_3d("MaxPool3D", "float32", *POOLS["gaps"]).nodes
+    (few,) = pool_3d("MaxPool3D", "float32", (1, 7, 7, 9, 1), (1, 2, 1), (3, 4, 2), "VALID").nodes
     assert [each.name for each in ops.lower(few, LANES_8.target)] == ["plain"]
 
 
@@ -201,7 +144,7 @@ test_refusal = refused(
     },
 )
 
-NODES = {f"{op}_{dtype}": pool_3d(op, dtype, *POOLS["usual"]).nodes[0]
+NODES = {f"{op}_{dtype}": pool_3d(op, dtype, *USUAL).nodes[0]
          for op in OPS for dtype in ("float32", "int8", "int16")}  # fmt: skip
 BUILT = [
     pool_3d(op, dtype, (1, 4, 4, 4, channels), (2, 2, 2), (2, 2, 2), "SAME").nodes[0]

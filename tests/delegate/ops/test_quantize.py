@@ -1,69 +1,48 @@
 # SPDX-License-Identifier: Apache-2.0
-"""QUANTIZE: its launches, what it refuses, and its numbers against TFLite's."""
+"""QUANTIZE: its launches, what it refuses, and its numbers."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from delegate import DeviceInfo, ops
-from delegate.inspect import Node
+from delegate.inspect import Graph, Node
 from delegate.launch import Constant
 from tests.support.cases import (
     GROUPS,
     LANES_8,
-    SEEDS,
     SIMT,
     Way,
-    assert_exact_or_refused,
-    assert_exact_way,
     changed,
     only_launch,
     quantization,
     scales,
     zero_points,
 )
-from tests.support.compare import interpreter
-from tests.support.factories import refused
-from tests.support.model import chain_model, op, t
+from tests.support.factories import drawn, refused
 from tests.support.refusals import unquantised
+from tests.support.suite_cases import assert_graph, assert_graph_or_refused, from_suite
+from tflite_opencl.conformance.cases.conversions import quantize
+
+test_quantize = from_suite("QUANTIZE")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Requantization:
-    """One QUANTIZE by its parameters, the input's first; floats have neither scale nor zero."""
-
-    shape: tuple[int, ...] = (1, 7, 5, 11)
-    dtypes: tuple[str, str] = ("uint8", "int8")
-    scales: tuple[float, float] = (0.1, 0.07)
-    zeros: tuple[int, int] = (3, 8)
-
-    def __str__(self) -> str:
-        shape = "x".join(map(str, self.shape)) or "scalar"
-        return "in{}-{}_to_{}-scales{:g}_{:g}-zeros{}_{}".format(
-            shape, *self.dtypes, *self.scales, *self.zeros
-        )
-
-    def node(self) -> Node:
-        source, result = (
-            t(
-                self.shape,
-                dtype,
-                None if dtype == "float32" else scale,
-                0 if dtype == "int16" else zero,
-            )
-            for dtype, scale, zero in zip(self.dtypes, self.scales, self.zeros, strict=True)
-        )
-        return op("QUANTIZE", [source], [result], version=2)
-
-    def model(self) -> bytes:
-        return chain_model([self.node()])
+def node(
+    source: str,
+    result: str,
+    shape: tuple[int, ...] = (1, 7, 5, 11),
+    inside: tuple[float, int] = (0.1, 3),
+    outside: tuple[float, int] = (0.07, 8),
+) -> Node:
+    if "int16" in (source, result):
+        inside, outside = ((scale, 0) for scale, _ in (inside, outside))
+    return quantize(source, result, shape, inside, outside).nodes[0]
 
 
 @pytest.mark.parametrize(
@@ -77,8 +56,8 @@ class Requantization:
 def test_launch(
     dtype: str, kernel: str, way: Way, tiles: int, group_items: int, tile_items: int
 ) -> None:
-    node = Requantization(shape=(17, 241), dtypes=(dtype, "int8")).node()
-    *vectors, plain = ops.lower(node, way.target)
+    lowered = node(dtype, "int8", (17, 241))
+    *vectors, plain = ops.lower(lowered, way.target)
     vector = "vector 8" if way is LANES_8 else "vector 4"
     assert [each.name for each in vectors] == ([vector] if dtype == "float32" else [])
     launch = only_launch(plain)
@@ -92,19 +71,19 @@ def test_launch(
     ("way", "lanes", "tiles", "tile_items"), [(SIMT, 4, 17, 64), (LANES_8, 8, 2, 512)], ids=str
 )
 def test_vectors(way: Way, lanes: int, tiles: int, tile_items: int) -> None:
-    node = Requantization(shape=(17, 241), dtypes=("float32", "uint8")).node()
-    launch = only_launch(ops.lower(node, way.target)[0])
+    lowered = node("float32", "uint8", (17, 241))
+    launch = only_launch(ops.lower(lowered, way.target)[0])
     assert (launch.kernel, launch.tiles) == ("quantize_vector_float", tiles)
     assert launch.defines == {"ELEM": "uchar", "LANES": lanes}  # of 4097 elements
     assert launch.params["tile_items"] == tile_items
-    even = Requantization(shape=(17, 240), dtypes=("float32", "uint8")).node()
+    even = node("float32", "uint8", (17, 240))
     is_aligned = only_launch(ops.lower(even, way.target)[0]).defines.get("IS_ALIGNED")
     assert is_aligned == (1 if way is SIMT else None)
 
 
 def test_small_integers_have_a_table() -> None:
-    node = Requantization(dtypes=("int8", "uint8"), scales=(0.5, 0.5), zeros=(0, 128)).node()
-    vector, plain = ops.lower(node, SIMT.target)
+    lowered = node("int8", "uint8", inside=(0.5, 0), outside=(0.5, 128))
+    vector, plain = ops.lower(lowered, SIMT.target)
     assert [only_launch(each).kernel for each in (vector, plain)] == ["lookup_vector", "lookup"]
     table = only_launch(plain).params["table"]
     assert isinstance(table, Constant)
@@ -113,8 +92,8 @@ def test_small_integers_have_a_table() -> None:
 
 
 def test_thresholds_are_the_least_floats() -> None:
-    node = Requantization(dtypes=("float32", "uint8"), scales=(1, 0.5), zeros=(0, 2)).node()
-    thresholds = only_launch(ops.lower(node, SIMT.target)[0]).params["thresholds"]
+    lowered = node("float32", "uint8", outside=(0.5, 2))
+    thresholds = only_launch(ops.lower(lowered, SIMT.target)[0]).params["thresholds"]
     assert isinstance(thresholds, Constant)
     packed = thresholds.pack()
     assert packed.nbytes == thresholds.size_bytes
@@ -122,8 +101,8 @@ def test_thresholds_are_the_least_floats() -> None:
     assert packed[:5].tolist() == [-np.inf, *up.tolist(), 0.25, 0.75]
 
 
-NODE = Requantization().node()
-FLOAT = Requantization(dtypes=("float32", "int8")).node()
+NODE = node("uint8", "int8")
+FLOAT = node("float32", "int8")
 REFUSALS: dict[str, tuple[Node, str]] = {
     "float16": (
         changed(NODE, 0, dtype="float16"),
@@ -134,7 +113,7 @@ REFUSALS: dict[str, tuple[Node, str]] = {
         "int32: only uint8 and int8 and int16 are implemented",
     ),
     "int16_to_uint8": (
-        Requantization(dtypes=("int16", "uint8")).node(),
+        node("int16", "uint8"),
         "int16 to uint8: only to int8 and int16",
     ),
     "without_quantisation": unquantised(NODE, -1),
@@ -164,87 +143,38 @@ REFUSALS: dict[str, tuple[Node, str]] = {
 test_refusal = refused(REFUSALS)
 
 
-def skip_unless_known(model: bytes) -> None:
-    """Skip what this TFLite does not take: the older one brings no 8 bits to int16."""
-    try:
-        interpreter(model)
-    except (RuntimeError, ValueError) as error:
-        pytest.skip(f"TFLite refuses it: {error}")
-
-
-ENDS = {"uint8": (0, 255), "int8": (-128, 127)}
-CASES = [
-    *(
-        Requantization(dtypes=(a, b), zeros=(i, o), scales=scales)
-        for a, i in (("uint8", 0), ("uint8", 255), ("int8", -128))
-        for b in ENDS
-        for o in ENDS[b]
-        for scales in [(0.1, 0.07), (0.25, 0.5)]
-    ),
-    *(Requantization(shape=shape) for shape in [(), (1,), (63,), (64,), (65,), (4095,), (4097,)]),
-    *(Requantization(scales=scales) for scales in [(1.0, 0.001), (1e-6, 1.0), (1e-12, 1.0)]),
-    Requantization(scales=(0.5, 0.5), zeros=(128, 0)),
-    *(
-        Requantization(dtypes=dtypes, scales=scales, shape=(3, 683))
-        for dtypes in [
-            ("uint8", "int16"),
-            ("int8", "int16"),
-            ("int16", "int8"),
-            ("int16", "int16"),
-            ("int32", "int8"),
-            ("int32", "int16"),
-        ]
-        for scales in [(0.1, 0.07), (0.5, 0.5), (1e-7, 1.0), (3.0, 0.001)]
-    ),
-]
-
-
-@pytest.mark.parametrize("way", GROUPS, ids=str)
-@pytest.mark.parametrize("case", CASES, ids=str)
-def test_quantize(case: Requantization, way: Way, device: DeviceInfo) -> None:
-    skip_unless_known(case.model())
-    assert_exact_way(case.model(), device, way)
-
-
 @pytest.mark.parametrize("way", GROUPS, ids=str)
 @pytest.mark.parametrize("dtype", ["int8", "int16"])
 def test_every_int16(dtype: str, way: Way, device: DeviceInfo) -> None:
-    case = Requantization(shape=(65536,), dtypes=("int16", dtype), scales=(0.013, 0.7))
+    graph = quantize("int16", dtype, (65536,), (0.013, 0), (0.7, 8 if dtype == "int8" else 0))
     every = np.arange(-(2**15), 2**15).astype(np.int16)
-    assert_exact_way(case.model(), device, way, inputs=[[every]])
+    assert_graph(graph, device, way, [[every]])
 
 
-def near_ties(case: Requantization) -> NDArray[Any]:
+def near_ties(dtype: str, scale: float, zero: int) -> NDArray[Any]:
     """Return the floats around where one output value gives way to the next, and far ones."""
-    limits = np.iinfo(case.dtypes[1])
-    zero = 0 if case.dtypes[1] == "int16" else case.zeros[1]
+    limits = np.iinfo(dtype)
     step = 1 if limits.bits == 8 else 97
     halves = np.arange(limits.min - 3, limits.max + 4, step) - zero + 0.5
-    near = (halves * np.float32(case.scales[1]).astype(np.float64)).astype(np.float32)
+    near = (halves * np.float32(scale).astype(np.float64)).astype(np.float32)
     up, down = np.float32(np.inf), np.float32(-np.inf)
     around = [near]
     for _ in range(2):
         around = [np.nextafter(around[0], down), *around, np.nextafter(around[-1], up)]
     far = np.float32([0.0, -0.0, 0.5, -0.5, 1e-40, -1e-40, 2.0**30, -(2.0**30)])
-    return np.concatenate([*around, far * np.float32(case.scales[1])])
-
-
-FLOATS = [
-    *(
-        Requantization(dtypes=("float32", dtype), scales=(1, scale), zeros=(0, zero))
-        for dtype, zeros in (("uint8", (0, 3, 255)), ("int8", (-128, 127)), ("int16", (0,)))
-        for zero in zeros
-        for scale in (0.5, 0.1, 1 / 3, 1e-9, 12345.678)
-    )
-]
+    return np.concatenate([*around, far * np.float32(scale)])
 
 
 @pytest.mark.parametrize("way", GROUPS, ids=str)
-@pytest.mark.parametrize("case", FLOATS, ids=str)
-def test_ties_of_floats(case: Requantization, way: Way, device: DeviceInfo) -> None:
-    values = near_ties(case)
-    case = replace(case, shape=values.shape)
-    assert_exact_way(case.model(), device, way, inputs=[[values]])
+@pytest.mark.parametrize("scale", [0.5, 0.1, 1 / 3, 1e-9, 12345.678])
+@pytest.mark.parametrize(
+    ("dtype", "zero"),
+    [("uint8", 0), ("uint8", 3), ("uint8", 255), ("int8", -128), ("int8", 127), ("int16", 0)],
+)
+def test_ties_of_floats(dtype: str, zero: int, scale: float, way: Way, device: DeviceInfo) -> None:
+    values = near_ties(dtype, scale, zero)
+    graph = quantize("float32", dtype, values.shape, None, (scale, zero))
+    assert_graph(graph, device, way, [[values]])
 
 
 @pytest.mark.parametrize("way", GROUPS, ids=str)
@@ -253,54 +183,34 @@ def test_floats_an_int32_cannot_hold(zero: int, way: Way, device: DeviceInfo) ->
     below = np.nextafter(np.float32(2.0**30), np.float32(0))
     values = np.float32([2.0**30, below, 3e9, 1e38, np.inf, -(2.0**30), -below, -3e9, -np.inf])
     values = np.append(values, np.float32(np.nan))
-    case = Requantization(
-        shape=values.shape, dtypes=("float32", "int8"), scales=(1, 0.5), zeros=(0, zero)
-    )
-    assert_exact_way(case.model(), device, way, inputs=[[values]])
-
-
-@pytest.mark.parametrize("way", GROUPS, ids=str)
-@pytest.mark.parametrize("shape", [(), (1,), (63,), (64,), (65,), (2, 3, 5), (4097,)], ids=str)
-def test_shapes_of_floats(shape: tuple[int, ...], way: Way, device: DeviceInfo) -> None:
-    case = Requantization(shape=shape, dtypes=("float32", "uint8"))
-    assert_exact_way(case.model(), device, way)
+    graph = quantize("float32", "int8", values.shape, None, (0.5, zero))
+    assert_graph(graph, device, way, [[values]])
 
 
 @st.composite
-def requantizations(draw: st.DrawFn) -> Requantization:
-    dtypes = (
-        draw(st.sampled_from(["uint8", "int8", "int16", "int32", "float32"])),
-        draw(st.sampled_from(["uint8", "int8", "int16"])),
+def quantizations(draw: st.DrawFn) -> Graph:
+    source = draw(st.sampled_from(["uint8", "int8", "int16", "int32", "float32"]))
+    results = ["int8", "int16"] if source in ("int16", "int32") else ["uint8", "int8", "int16"]
+    result = draw(st.sampled_from(results))
+    inside, outside = (
+        (draw(scales()), draw(zero_points(dtype)) if dtype in ("uint8", "int8") else 0)
+        for dtype in (source, result)
     )
-    zero_types = "int8" if dtypes[0] in ("int32", "float32") else dtypes[0], dtypes[1]
-    return Requantization(
-        shape=tuple(draw(st.lists(st.integers(1, 11), max_size=4))),
-        dtypes=dtypes,
-        scales=(draw(scales()), draw(scales())),
-        zeros=(draw(zero_points(zero_types[0])), draw(zero_points(zero_types[1]))),
-    )
+    shape = tuple(draw(st.lists(st.integers(1, 11), max_size=4)))
+    return quantize(source, result, shape, inside, outside)
 
 
-@given(case=requantizations(), way=st.sampled_from(GROUPS), seed=SEEDS)
-def test_drawn_quantize(device: DeviceInfo, case: Requantization, way: Way, seed: int) -> None:
-    if case.dtypes[0] == "int16" and case.dtypes[1] == "uint8":
-        case = replace(case, dtypes=("int16", "int8"), zeros=(0, 3))
-    if case.dtypes == ("int32", "uint8"):
-        case = replace(case, dtypes=("int32", "int16"))
-    assert_exact_or_refused(case.model(), device, way, seed)
+test_drawn = drawn(quantizations(), GROUPS, assert_graph_or_refused)
 
 
 def nodes_of(dtype: str, channels: int, size: int) -> list[Node]:
     """Return this op's nodes of a size and an 8-bit type, for the tests of all ops."""
-    return [
-        Requantization(
-            shape=(1, size, size, channels), dtypes=(dtype, dtype), scales=(0.5, 0.5), zeros=(3, 3)
-        ).node()
-    ]
+    same = (0.5, 3)
+    return [node(dtype, dtype, (1, size, size, channels), same, same)]
 
 
 BUILT = [
-    Requantization(shape=(5, 40), dtypes=(before, after)).node()
+    node(before, after, (5, 40))
     for before, afters in (("float32", ("uint8", "int8", "int16")), ("int32", ("int8", "int16")))
     for after in afters
 ]

@@ -1,26 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0
-"""SUM and the REDUCE ops: what they launch and refuse, and their numbers against TFLite's."""
+"""SUM, MEAN and the REDUCE ops: what they launch and refuse, and their numbers."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
+from hypothesis import strategies as st
 
 from delegate import DeviceInfo, ops
-from delegate.inspect import Node
+from delegate.inspect import Graph, Node
 from delegate.target import Rules
 from tests.support.cases import (
     DRAWN_WAYS,
+    LANES_2,
     LANES_8,
     LANES_16,
     PLAIN,
     SEEDS,
     SIMT,
     Way,
-    assert_exact_way,
     changed,
     only_launch,
     quantization,
@@ -29,17 +31,15 @@ from tests.support.cases import (
 )
 from tests.support.compare import RUNTIME
 from tests.support.factories import refused
-from tests.support.reductions import (
-    SHAPES,
-    Reducing,
-    assert_reduces,
-    assert_reduces_or_refused,
-    reductions,
-)
+from tests.support.reductions import reductions
 from tests.support.refusals import unquantised
+from tests.support.suite_cases import assert_graph, assert_graph_or_refused, from_suite
+from tflite_opencl.conformance.cases.reductions import reduction
+from tflite_opencl.oracle.values import input_sets
 
 NUMBERS = ("uint8", "int8", "int16", "int32", "float32")
 TYPES = {
+    "MEAN": NUMBERS,
     "SUM": NUMBERS,
     "REDUCE_MAX": NUMBERS,
     "REDUCE_MIN": NUMBERS,
@@ -47,115 +47,169 @@ TYPES = {
     "REDUCE_ANY": ("bool",),
     "REDUCE_ALL": ("bool",),
 }
+WAYS = (SIMT, LANES_16)
+
+test_mean = from_suite("MEAN", ways=WAYS)
+test_sum = from_suite("SUM", ways=WAYS)
+test_largest_and_smallest = from_suite("REDUCE_MAX", "REDUCE_MIN", ways=WAYS)
+test_products = from_suite("REDUCE_PROD", ways=WAYS)
+test_any_and_all = from_suite("REDUCE_ANY", "REDUCE_ALL", ways=WAYS)
 
 
-def _is_case(op: str, dtype: str) -> bool:
-    """Tell if the runtime's arithmetic lowers: the older one's int16 sums do not."""
-    return (op, dtype) != ("SUM", "int16") or RUNTIME.name != "tflite-runtime"
-
-
-KINDS = [(op, dtype) for op, dtypes in TYPES.items() for dtype in dtypes if _is_case(op, dtype)]
+def node(
+    op: str, dtype: str = "int8", shape: tuple[int, ...] = (1, 7, 5, 3), axes: Any = (1, 2)
+) -> Node:
+    return reduction(op, dtype, shape, axes).nodes[0]
 
 
 @pytest.mark.parametrize(
-    ("op", "dtype", "fold", "start"),
+    ("way", "shape", "axes", "names"),
     [
-        ("SUM", "float32", "SUM", 0),
-        ("REDUCE_PROD", "float32", "PROD", 0x3F800000),
-        ("REDUCE_PROD", "int32", "PROD", 1),
-        ("REDUCE_MAX", "int8", "MAX", -128),
-        ("REDUCE_MIN", "uint8", "MIN", 255),
-        ("REDUCE_MAX", "int32", "MAX", -(2**31)),
-        ("REDUCE_MIN", "float32", "MIN", 0x7F7FFFFF),
-        ("REDUCE_ANY", "bool", "MAX", 0),
-        ("REDUCE_ALL", "bool", "MIN", 1),
+        (SIMT, (1, 3, 2, 3), (1, 2), ["plain"]),
+        (SIMT, (1, 3, 2, 4), (1, 2), ["vector 4", "plain"]),
+        (LANES_2, (1, 3, 2, 99), (1, 2), ["plain"]),
+        (LANES_8, (1, 3, 2, 7), (1, 2), ["vector 4", "plain"]),
+        (LANES_16, (1, 3, 2, 17), (1, 2), ["vector 16", "plain"]),
+        (LANES_16, (3, 2, 17), (2,), ["row 16", "plain"]),
+        (LANES_16, (3, 2, 17), (1, 2), ["row 16", "plain"]),
+        (LANES_8, (3, 3), (1,), ["plain"]),
+        (SIMT, (3, 99), (1,), ["plain"]),
     ],
 )
-def test_launch(op: str, dtype: str, fold: str, start: int) -> None:
-    node = Reducing(op=op, dtype=dtype, shape=(2, 3, 5, 8), axes=(0, -2)).node()
-    vector, plain = (only_launch(found) for found in ops.lower(node, LANES_8.target))
+def test_alternatives(
+    way: Way, shape: tuple[int, ...], axes: tuple[int, ...], names: list[str]
+) -> None:
+    found = ops.lower(node("MEAN", shape=shape, axes=axes), way.target)
+    assert [alternative.name for alternative in found] == names
+
+
+@pytest.mark.parametrize(
+    ("op", "dtype", "fold"),
+    [
+        ("MEAN", "uint8", "SUM"),
+        ("SUM", "float32", "SUM"),
+        ("REDUCE_PROD", "int32", "PROD"),
+        ("REDUCE_MAX", "int8", "MAX"),
+        ("REDUCE_MIN", "float32", "MIN"),
+        ("REDUCE_ANY", "bool", "MAX"),
+        ("REDUCE_ALL", "bool", "MIN"),
+    ],
+)
+def test_launches(op: str, dtype: str, fold: str) -> None:
+    found = ops.lower(node(op, dtype, (2, 3, 5, 8), (0, -2)), LANES_8.target)
+    vector, plain = map(only_launch, found)
     assert (vector.kernel, plain.kernel) == ("reduce_vector", "reduce")
     assert vector.defines == plain.defines | {"LANES": 8}
-    assert (plain.defines["FOLD"], plain.defines["FINISH"]) == (fold, 0)
-    assert plain.params["start"] == start
-    assert [plain.params[f"kept_{i}"] for i in range(3)] == [1, 3, 8]
-    assert [plain.params[f"reduced_step_{i}"] for i in range(3)] == [0, 120, 8]
+    assert plain.defines["FOLD"] == fold
+    on_gpu = only_launch(ops.lower(node(op, dtype, (5, 3, 2, 13)), SIMT.target)[-1])
+    assert (on_gpu.tiles, on_gpu.group_items) == (2, 64)  # 5 x 13 elements
+
+
+def test_means_of_integers_divide() -> None:
+    launch = only_launch(ops.lower(node("MEAN", "int32"), SIMT.target)[-1])
+    assert (launch.kernel, launch.params["terms"]) == ("mean_int32", 35)
 
 
 def test_a_row_of_too_many_rounds_for_one_item_is_a_tile_of_its_own() -> None:
-    node = Reducing(op="SUM", shape=(64, 200000), axes=(1,)).node()
-    row, plain = (only_launch(found) for found in ops.lower(node, LANES_8.target))
-    assert (row.params["tile_items"], plain.params["tile_items"]) == (2, 2)
+    found = ops.lower(node("SUM", shape=(64, 200000), axes=(1,)), LANES_8.target)
+    assert [only_launch(each).params["tile_items"] for each in found] == [2, 2]
 
 
-NODE = Reducing(op="REDUCE_MAX").node()
-SUM = Reducing(op="SUM").node()
-OLD = replace(SIMT.target, rules=Rules(saturating_sums=False))
+LARGEST, SUM, MEAN = node("REDUCE_MAX"), node("SUM"), node("MEAN")
 REFUSALS: dict[str, tuple[Node, str]] = {
     "scales": (
-        changed(NODE, -1, quantization=quantization(0.5, 3)),
+        changed(LARGEST, -1, quantization=quantization(0.5, 3)),
         "the scale or zero point changes: TFLite does not rescale here",
     ),
     "float64": (
-        retyped(NODE, "float64"),
+        retyped(LARGEST, "float64"),
         "float64: only float32, int32, int64, uint8, int8, int16 are implemented",
     ),
-    "string": (retyped(NODE, "string"), "string: only types of a fixed size"),
-    "product_of_bytes": (
-        Reducing(op="REDUCE_PROD").node(),
-        "int8: only float32, int32, int64 are implemented",
-    ),
-    "any_of_numbers": (
-        Reducing(op="REDUCE_ANY", dtype="int32").node(),
-        "int32: only bool are implemented",
-    ),
+    "string": (retyped(LARGEST, "string"), "string: only types of a fixed size"),
+    "product_of_bytes": (node("REDUCE_PROD"), "int8: only float32, int32, int64 are implemented"),
+    "any_of_numbers": (node("REDUCE_ANY", "int32"), "int32: only bool are implemented"),
     "without_quantisation": unquantised(SUM, 0),
-    "scale_ratio": (
+    "ratio_of_sums": (
         changed(SUM, -1, quantization=quantization(1e-30)),
         "35 elements at a scale ratio of 1e+29: too large",
     ),
     "computed_axes": (changed(SUM, 1, data=None), "axes are not constant"),
+    "axis_outside": (
+        changed(MEAN, 1, data=np.array([1, 6], np.int32)),
+        "axes [1, 6] of 1x7x5x3: each must be one of its axes",
+    ),
+    "int64_axes": (changed(MEAN, 1, dtype="int64"), "int64 axes: only int32"),
+    "empty": (changed(MEAN, 0, shape=(1, 0, 5, 3)), "shape 1x0x5x3: it is empty"),
+    "scalar": (changed(MEAN, 0, shape=()), "axes [1, 2] of scalar: each must be one of its axes"),
+    "output_size": (changed(MEAN, -1, shape=(1, 4)), "output 1x4: 1x3 is computed"),
+    "output_keeps_dims": (changed(MEAN, -1, shape=(1, 1, 1, 3)), "output 1x1x1x3: 1x3 is computed"),
+    "signedness_changes": (
+        changed(MEAN, -1, dtype="uint8"),
+        "int8 in, uint8 out: they must be equal",
+    ),
+    "mean_of_bools": (retyped(MEAN, "bool"), "bool: only uint8 and int8 and int16 are implemented"),
+    "mean_without_quantisation": unquantised(MEAN, -1),
+    "int16_zero": (
+        reduction("MEAN", "int16", (1, 7, 5, 3), (1, 2), scales=(0.1, 0.07), zeros=(1, 0)).nodes[0],
+        "int16 with zero point 1: it must be 0",
+    ),
+    "ratio_of_means": (
+        changed(MEAN, -1, quantization=quantization(1e-30)),
+        "a scale ratio of 2^97: more than 2^30",
+    ),
+    "too_many": (
+        node("MEAN", shape=(1, 1000, 1000, 3)),
+        "1000000 elements per result: too many for a work-item",
+    ),
+    "too_many_integers": (
+        node("MEAN", "int32", (1, 200, 200, 3)),
+        "40000 int32 elements per result: more than 2^15",
+    ),
+    "in_turns": (
+        node("MEAN", shape=(2,) * 8, axes=(0, 2, 4, 6)),
+        "4 dimensions that differ: at most 3 are implemented",
+    ),
+    "no_axes_input": (replace(MEAN, inputs=MEAN.inputs[:1]), "1 inputs: 2 expected"),
+    "no_output": (replace(MEAN, outputs=()), "0 outputs: 1 is expected"),
 }
 
 test_refusal = refused(REFUSALS)
 
 
 def test_older_sums_of_int16_are_refused() -> None:
-    reason = refusal(Reducing(op="SUM", dtype="int16").node(), OLD)
+    older = replace(SIMT.target, rules=Rules(saturating_sums=False))
+    reason = refusal(node("SUM", "int16"), older)
     assert reason == "int16: tflite-runtime's sums do not saturate"
 
 
-@pytest.mark.parametrize("way", [PLAIN, SIMT, LANES_8, LANES_16], ids=str)
-@pytest.mark.parametrize(("op", "dtype"), KINDS)
-def test_any_axes(op: str, dtype: str, way: Way, device: DeviceInfo) -> None:
-    # One kernel folds by every op: all shapes are SUM's, and each other op and type has a third.
-    position = KINDS.index((op, dtype)) % 3
-    for number, (shape, axes) in enumerate(SHAPES):
-        if op != "SUM" and number % 3 != position:
-            continue
-        case = Reducing(op=op, shape=shape, axes=axes, keeps_dims=number % 2 == 1, dtype=dtype)
-        assert_reduces(case, device, way)
+def test_integers_truncate(device: DeviceInfo) -> None:
+    # Toward zero, of sums beyond 32 bits.
+    most, least = 2**31 - 1, -(2**31)
+    rows = [
+        [most] * 3 + [5],
+        [least] * 4,
+        [-7, 0, 0, 0],
+        [-7, -1, 0, 0],
+        [7, 0, 0, 0],
+        [least, most, 1, 1],
+    ]
+    graph = reduction("MEAN", "int32", (6, 4), (1,))
+    assert_graph(graph, device, SIMT, [[np.array(rows, np.int32)]])
 
 
-@pytest.mark.parametrize("dtype", ["uint8", "int8", "int16"])
-@pytest.mark.parametrize("scales", [(0.1, 0.1), (0.5, 20.0), (1.0, 0.125), (1e-12, 1.0)], ids=str)
-def test_rescaled_sums(scales: tuple[float, float], dtype: str, device: DeviceInfo) -> None:
-    for shape, axes in (((3, 5, 17), (1,)), ((3, 5, 17), (2,))):
-        zeros = {"uint8": (255, 0), "int8": (-128, 127)}.get(dtype)
-        case = Reducing(op="SUM", shape=shape, axes=axes, scales=scales, zeros=zeros, dtype=dtype)
-        if _is_case("SUM", dtype):
-            for way in (PLAIN, LANES_8):
-                assert_reduces(case, device, way)
+def test_more_rounds_than_some_drivers_make(device: DeviceInfo) -> None:
+    for shape, axes in (((1, 263, 263, 3), (1, 2)), ((70001, 2), (0,)), ((2, 70001), (1,))):
+        graph = reduction("MEAN", "int8", shape, axes)
+        for way in (PLAIN, LANES_8):
+            assert_graph(graph, device, way, input_sets(graph))
 
 
 @pytest.mark.parametrize("dtype", ["uint8", "int8", "int16"])
 def test_sums_round_as_the_type_does(dtype: str, device: DeviceInfo) -> None:
     # In fixed point or as floats: 265 of 2048 results of uint8 differ.
-    case = Reducing(op="SUM", shape=(32, 7, 7, 32), axes=(1, 2), scales=(0.05, 0.37), dtype=dtype)
-    if _is_case("SUM", dtype):
-        for way in (PLAIN, SIMT, LANES_8):
-            assert_reduces(case, device, way)
-        assert_reduces(replace(case, shape=(99, 49), axes=(1,)), device, LANES_8)
+    if (dtype, RUNTIME.name) != ("int16", "tflite-runtime"):
+        graph = reduction("SUM", dtype, (99, 49), (1,), scales=(0.05, 0.37))
+        assert_graph(graph, device, LANES_8, input_sets(graph))
 
 
 @pytest.mark.parametrize("op", ["REDUCE_MAX", "REDUCE_MIN"])
@@ -166,8 +220,8 @@ def test_nan_and_infinity(op: str, device: DeviceInfo) -> None:
     values[3], values[4] = np.inf, -np.inf
     for way in (PLAIN, LANES_8):
         for axis in (0, 1):
-            case = Reducing(op=op, shape=(8, 21), axes=(axis,), dtype="float32")
-            assert_exact_way(case.model(), device, way, inputs=[[values]])
+            graph = reduction(op, "float32", (8, 21), (axis,))
+            assert_graph(graph, device, way, [[values]])
 
 
 @pytest.mark.parametrize("op", ["REDUCE_MAX", "REDUCE_MIN"])
@@ -178,36 +232,42 @@ def test_the_first_of_a_whole_tensor_stays_if_it_is_nan(
     sets = [np.random.default_rng(3).standard_normal((1, 99)).astype(np.float32) for _ in range(4)]
     sets[0][0, 0], sets[1][0, 3] = np.nan, np.nan
     sets[2][:], sets[3][:] = -np.inf, np.inf
-    case = Reducing(op=op, shape=(1, 99), axes=axes, dtype="float32")
+    graph = reduction(op, "float32", (1, 99), axes)
     for way in (PLAIN, LANES_8):
-        assert_exact_way(case.model(), device, way, inputs=[[each] for each in sets])
+        assert_graph(graph, device, way, [[each] for each in sets])
+
+
+def assert_drawn(graph: Graph, device: DeviceInfo, way: Way, seed: int) -> None:
+    """Assert a drawn graph. Products are of floats near 1: the least may be zeros on a device."""
+    (reduce,), (source,) = graph.nodes, graph.inputs
+    inputs = None
+    if (reduce.op, source.dtype) == ("REDUCE_PROD", "float32"):
+        values = np.random.default_rng(seed).uniform(0.9, 1.1, source.shape).astype(np.float32)
+        inputs = [[values], [-values]]
+    assert_graph_or_refused(graph, device, way, seed, inputs)
 
 
 @pytest.mark.parametrize("op", TYPES)
-def test_drawn(device: DeviceInfo, op: str) -> None:
-    dtypes = tuple(dtype for name, dtype in KINDS if name == op)
-
-    @given(case=reductions((op,), dtypes), way=DRAWN_WAYS, seed=SEEDS)
-    def drawn(case: Reducing, way: Way, seed: int) -> None:
-        assert_reduces_or_refused(case, device, way, seed)
-
-    drawn()
+@given(data=st.data(), way=DRAWN_WAYS, seed=SEEDS)
+def test_drawn(device: DeviceInfo, op: str, data: st.DataObject, way: Way, seed: int) -> None:
+    is_older = (op, RUNTIME.name) == ("SUM", "tflite-runtime")
+    dtypes = tuple(dtype for dtype in TYPES[op] if not is_older or dtype != "int16")
+    assert_drawn(data.draw(reductions(op, dtypes)), device, way, seed)
 
 
 def nodes_of(dtype: str, channels: int, size: int) -> list[Node]:
-    """Return this op's nodes of a size and an 8-bit type, for the tests of all ops."""
+    """Return these ops' nodes of a size and an 8-bit type, for the tests of all ops."""
     types = {"REDUCE_PROD": "float32", "REDUCE_ANY": "bool", "REDUCE_ALL": "bool"}
-    shape = (1, size, size, channels)
-    return [Reducing(op=op, shape=shape, dtype=types.get(op, dtype)).node() for op in TYPES]
+    return [node(op, types.get(op, dtype), (1, size, size, channels)) for op in TYPES]
 
 
 BUILT = [
-    Reducing(op="REDUCE_MAX", shape=(2, 18), axes=(0, 1), dtype="float32").node(),
+    node("REDUCE_MAX", "float32", (2, 18), (0, 1)),
     *(
-        Reducing(op=op, shape=(2, 18, 17), axes=(axis,), dtype=dtype).node()
+        node(op, dtype, (2, 18, 17), (axis,))
         for axis in (1, 2)
         for op, dtype in (
-            *(("SUM", dtype) for dtype in NUMBERS),
+            *((op, dtype) for op in ("SUM", "MEAN") for dtype in NUMBERS),
             *(
                 (op, dtype)
                 for op in ("REDUCE_MAX", "REDUCE_PROD")

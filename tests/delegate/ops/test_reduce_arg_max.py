@@ -23,17 +23,27 @@ from tests.support.cases import (
     SIMT,
     WAYS,
     Way,
-    assert_exact_or_refused,
-    assert_exact_way,
     changed,
     only_launch,
 )
 from tests.support.factories import refused
-from tests.support.model import chain_model, op
-from tests.support.reductions import arg
+from tests.support.model import op
+from tests.support.suite_cases import assert_graph, assert_graph_or_refused, from_suite
+from tflite_opencl.conformance.cases.reductions import arg
+from tflite_opencl.oracle.values import input_sets
 
 OPS = ("ARG_MAX", "ARG_MIN")
 DTYPES = ("uint8", "int8", "int32", "float32", "bool")
+
+
+def node(
+    shape: tuple[int, ...],
+    axis: int,
+    dtype: str = "uint8",
+    name: str = "ARG_MAX",
+    result: str = "int32",
+) -> Node:
+    return arg(name, dtype, shape, axis, result).nodes[0]
 
 
 def few(shape: tuple[int, ...], dtype: str, seed: int = 0) -> NDArray[Any]:
@@ -48,15 +58,15 @@ def few(shape: tuple[int, ...], dtype: str, seed: int = 0) -> NDArray[Any]:
 @pytest.mark.parametrize(
     ("way", "node", "names"),
     [
-        (SIMT, arg((3, 7, 21), -1), ["plain"]),
-        (SIMT, arg((3, 7, 21), 1), ["vector 4", "plain"]),
-        (LANES_8, arg((3, 7, 21), -1), ["row 16", "plain"]),
-        (LANES_8, arg((3, 7, 3), -1), ["plain"]),
-        (LANES_8, arg((3, 257), -1), ["row 8", "plain"]),
-        (LANES_8, arg((3, 9), -1, "float32"), ["row 8", "plain"]),
-        (LANES_16, arg((2304, 17), 0, "int8"), ["vector 16", "plain"]),
-        (LANES_16, arg((40000, 17), 0, "int8"), ["plain"]),
-        (LANES_16, arg((9, 3), 0), ["plain"]),
+        (SIMT, node((3, 7, 21), -1), ["plain"]),
+        (SIMT, node((3, 7, 21), 1), ["vector 4", "plain"]),
+        (LANES_8, node((3, 7, 21), -1), ["row 16", "plain"]),
+        (LANES_8, node((3, 7, 3), -1), ["plain"]),
+        (LANES_8, node((3, 257), -1), ["row 8", "plain"]),
+        (LANES_8, node((3, 9), -1, "float32"), ["row 8", "plain"]),
+        (LANES_16, node((2304, 17), 0, "int8"), ["vector 16", "plain"]),
+        (LANES_16, node((40000, 17), 0, "int8"), ["plain"]),
+        (LANES_16, node((9, 3), 0), ["plain"]),
     ],
 )
 def test_alternatives(way: Way, node: Node, names: list[str]) -> None:
@@ -64,15 +74,14 @@ def test_alternatives(way: Way, node: Node, names: list[str]) -> None:
 
 
 def test_launch() -> None:
-    node = arg((2, 3, 5, 21), 3, "int8", "ARG_MIN", "int64")
-    row, plain = (only_launch(found) for found in ops.lower(node, LANES_8.target))
+    found = ops.lower(node((2, 3, 5, 21), 3, "int8", "ARG_MIN", "int64"), LANES_8.target)
+    row, plain = map(only_launch, found)
     assert (row.kernel, row.defines) == ("arg_max_row_quant8", {"IS_LONG": 1, "LANES": 16})
-    assert (row.params["flip"], row.params["length"], row.params["items"]) == (127, 21, 30)
-    assert (plain.kernel, plain.params["inner"], plain.params["items"]) == ("arg_max", 1, 30)
+    assert (plain.kernel, plain.params["items"]) == ("arg_max", 30)
     assert plain.defines == {"IS_LONG": 1, "ELEM": "char", "IS_MIN": 1}
 
 
-NODE = arg((3, 7, 5), 1)
+NODE = node((3, 7, 5), 1)
 REFUSALS: dict[str, tuple[Node, str]] = {
     "int16": (
         changed(NODE, 0, dtype="int16"),
@@ -95,49 +104,23 @@ REFUSALS: dict[str, tuple[Node, str]] = {
         changed(NODE, -1, shape=(3, 1, 5)),
         "3x7x5 -> 3x1x5: all but axis 1 must stay",
     ),
-    "long_axis": (arg((2**18 + 1,), 0), "axis of 262145: more than 2^18 elements"),
+    "long_axis": (node((2**18 + 1,), 0), "axis of 262145: more than 2^18 elements"),
     "one_input": (op("ARG_MAX", NODE.inputs[:1], NODE.outputs), "1 inputs: 2 expected"),
 }
 
 test_refusals = refused(REFUSALS)
 
-SHAPES = [
-    ((3, 7, 21), -1),
-    ((2, 5, 17), 1),
-    ((40,), 0),
-    ((1, 9, 8), 0),
-    ((2, 3, 4, 5, 3), 2),
-    ((5, 300), 1),
-    ((3, 256), -1),
-    ((7, 4), 1),
-    ((67, 8, 1), 1),
-    ((5, 1), 1),
-]
+test_arg_max = from_suite("ARG_MAX", ways=(SIMT, LANES_16))
+test_arg_min = from_suite("ARG_MIN")
 
 
-@pytest.mark.parametrize("way", WAYS, ids=str)
+@pytest.mark.parametrize("axis", [1, 2])
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("name", OPS)
-def test_exact(device: DeviceInfo, way: Way, dtype: str, name: str) -> None:
-    for number, (shape, axis) in enumerate(SHAPES):
-        if name == "ARG_MIN" and number % 3:
-            continue  # its kernels are ARG_MAX's, but for one macro
-        result = ("int32", "int64")[number % 2]
-        inputs = [[few(shape, dtype, seed)] for seed in (0, 1)]
-        inputs.append([np.full(shape, 1, dtype)])
-        model = chain_model([arg(shape, axis, dtype, name, result)])
-        assert_exact_way(model, device, way, inputs=inputs)
-        if number < 3:
-            assert_exact_way(model, device, way)
-
-
-@pytest.mark.parametrize("result", ["int32", "int64"])
-def test_every_way_gives_both_results(device: DeviceInfo, result: str) -> None:
-    for way in (PLAIN, SIMT, LANES_4, LANES_8, LANES_16):
-        for shape, axis in (((3, 5, 19), 1), ((3, 5, 19), 2)):
-            for dtype in ("int8", "float32"):
-                model = chain_model([arg(shape, axis, dtype, result=result)])
-                assert_exact_way(model, device, way)
+def test_ties(dtype: str, axis: int, device: DeviceInfo) -> None:
+    graph = arg("ARG_MAX", dtype, (3, 5, 19), axis)
+    inputs = [[few((3, 5, 19), dtype, seed)] for seed in (0, 1)]
+    for way in WAYS:
+        assert_graph(graph, device, way, inputs)
 
 
 @pytest.mark.parametrize("name", OPS)
@@ -148,17 +131,16 @@ def test_nan(device: DeviceInfo, name: str) -> None:
     values[0, 2], values[:, 5], values[4, 0], values[4, 12] = (np.nan,) * 4
     values[7], values[7, 0] = -np.inf, np.nan
     for way in (PLAIN, LANES_4, LANES_8):
-        model = chain_model([arg((11, 13), 0, "float32", name)])
-        assert_exact_way(model, device, way, inputs=[[values]])
+        assert_graph(arg(name, "float32", (11, 13), 0), device, way, [[values]])
 
 
 def test_a_long_axis(device: DeviceInfo) -> None:
     # More rounds than some drivers make, were each one element.
-    model = chain_model([arg((70001, 1), 0, "int8", "ARG_MIN")])
+    graph = arg("ARG_MIN", "int8", (70001, 1), 0)
     values = np.full((70001, 1), 5, np.int8)
     values[[69999, 70000]] = -7
     for way in (PLAIN, SIMT, LANES_8):
-        assert_exact_way(model, device, way, inputs=[[values]])
+        assert_graph(graph, device, way, [[values]])
 
 
 @given(
@@ -181,23 +163,22 @@ def test_drawn(
     seed: int,
 ) -> None:
     along = axis % len(shape) - (len(shape) if axis < 0 else 0)
-    node = arg(tuple(shape), along, dtype, name, result)
-    inputs = [[few(tuple(shape), dtype, seed)]]
-    assert_exact_or_refused(chain_model([node]), device, way, seed, inputs=inputs)
-    assert_exact_or_refused(chain_model([node]), device, way, seed)
+    graph = arg(name, dtype, tuple(shape), along, result)
+    inputs = [[few(tuple(shape), dtype, seed)], *input_sets(graph, seed)]
+    assert_graph_or_refused(graph, device, way, seed, inputs)
 
 
 def nodes_of(dtype: str, channels: int, size: int) -> list[Node]:
     """Return this op's nodes of a size and an 8-bit type, for the tests of all ops."""
-    return [arg((1, size, size, channels), 3, dtype, name) for name in OPS]
+    return [node((1, size, size, channels), 3, dtype, name) for name in OPS]
 
 
 BUILT = [
-    node
+    made
     for axis in (1, 2)
-    for node in (
-        *(arg((2, 18, 17), axis, dtype) for dtype in DTYPES),
-        arg((2, 18, 17), axis, "uint8", result="int64"),
-        arg((2, 18, 17), axis, "float32", "ARG_MIN"),
+    for made in (
+        *(node((2, 18, 17), axis, dtype) for dtype in DTYPES),
+        node((2, 18, 17), axis, "uint8", result="int64"),
+        node((2, 18, 17), axis, "float32", "ARG_MIN"),
     )
 ]

@@ -1,69 +1,60 @@
 # SPDX-License-Identifier: Apache-2.0
-"""RESIZE_BILINEAR: its launches, what it refuses, and every pixel against the reference."""
+"""RESIZE_BILINEAR: its launches, what it refuses, and every pixel."""
 
 from __future__ import annotations
-
-from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from delegate import DeviceInfo, ops
+from delegate import ops
 from delegate.inspect import Node
-from tests.support.cases import (
-    LANES_8,
-    LANES_16,
-    PLAIN,
-    SIMT,
-    WAYS,
-    Way,
-    assert_exact_way,
-    changed,
-    only_launch,
-    retyped,
-)
+from tests.support.cases import LANES_8, LANES_16, SIMT, WAYS, Way, changed, only_launch, retyped
 from tests.support.factories import drawn, refused
 from tests.support.model import op
-from tests.support.moves import assert_moved, assert_moved_or_refused
-from tests.support.resizing import CENTERS, SIZES, Resizing, resizings
+from tests.support.resizing import resizings
+from tests.support.suite_cases import assert_graph_or_refused, from_suite
+from tflite_opencl.conformance.cases.resizes import resize
 
 DTYPES = ("uint8", "int8", "int16", "float32")
-VECTOR = replace(LANES_8, name="vector8", alternative="vector")
+
+test_resize_bilinear = from_suite("RESIZE_BILINEAR", first="in1x3x3x19")
+
+
+def node(
+    shape: tuple[int, ...] = (1, 3, 5, 3),
+    size: tuple[int, int] = (7, 11),
+    dtype: str = "uint8",
+    *centers: str,
+) -> Node:
+    return resize("RESIZE_BILINEAR", shape, size, *centers).graph(dtype).nodes[0]
 
 
 @pytest.mark.parametrize(
-    ("way", "case", "names"),
+    ("way", "node", "names"),
     [
-        (SIMT, Resizing(), ["plain"]),
-        (SIMT, Resizing(shape=(1, 3, 5, 21), size=(6, 10)), ["vector 4", "plain"]),
-        (LANES_8, Resizing(shape=(1, 3, 5, 9)), ["vector 8", "plain"]),
-        (
-            LANES_8,
-            Resizing(shape=(1, 3, 5, 21), size=(12, 5)),
-            ["short 16", "vector 8", "plain"],
-        ),
+        (SIMT, node(), ["plain"]),
+        (SIMT, node((1, 3, 5, 21), (6, 10)), ["vector 4", "plain"]),
+        (LANES_8, node((1, 3, 5, 9)), ["vector 8", "plain"]),
+        (LANES_8, node((1, 3, 5, 21), (12, 5)), ["short 16", "vector 8", "plain"]),
         # 32 times as many: weights of 1/32
-        (LANES_8, Resizing(shape=(1, 3, 5, 21), size=(96, 5)), ["vector 8", "plain"]),
+        (LANES_8, node((1, 3, 5, 21), (96, 5)), ["vector 8", "plain"]),
         (
             LANES_8,
-            Resizing(shape=(1, 3, 5, 21), size=(33, 65), centers="align_corners"),
+            node((1, 3, 5, 21), (33, 65), "uint8", "align_corners"),
             ["short 16", "vector 8", "plain"],
         ),
-        (LANES_16, Resizing(shape=(1, 3, 5, 17), dtype="float32"), ["vector 16", "plain"]),
-        (LANES_16, Resizing(shape=(1, 3, 5, 17), size=(6, 10), dtype="int16"),
-         ["vector 16", "plain"]),
-        (SIMT, Resizing(shape=(1, 3, 5, 21), size=(3, 5)), ["view"]),
-        (SIMT, Resizing(shape=(1, 3, 5, 21), size=(3, 5), dtype="float32"), ["vector 4", "plain"]),
+        (LANES_16, node((1, 3, 5, 17), dtype="float32"), ["vector 16", "plain"]),
+        (LANES_16, node((1, 3, 5, 17), (6, 10), "int16"), ["vector 16", "plain"]),
+        (SIMT, node((1, 3, 5, 21), (3, 5)), ["view"]),
+        (SIMT, node((1, 3, 5, 21), (3, 5), "float32"), ["vector 4", "plain"]),
     ],
-    ids=str,
-)  # fmt: skip
-def test_alternatives(way: Way, case: Resizing, names: list[str]) -> None:
-    assert [found.name for found in ops.lower(case.node(), way.target)] == names
+)
+def test_alternatives(way: Way, node: Node, names: list[str]) -> None:
+    assert [found.name for found in ops.lower(node, way.target)] == names
 
 
 def test_launch() -> None:
-    node = Resizing(shape=(2, 3, 5, 21), size=(7, 11)).node()
-    launch = only_launch(ops.lower(node, SIMT.target)[0])
+    launch = only_launch(ops.lower(node((2, 3, 5, 21)), SIMT.target)[0])
     assert (launch.file, launch.kernel) == ("resize_bilinear", "resize_bilinear")
     assert launch.defines == {"ELEM": "uchar", "IS_FLOAT": 1, "IS_SHORT": 0, "LANES": 4}
     # 2 x 7 rows of 3 runs, 4 pixels each, by 6 blocks of channels
@@ -72,15 +63,14 @@ def test_launch() -> None:
 
 def test_no_work_item_makes_too_many_rounds() -> None:
     for way in (SIMT, LANES_8):
-        node = Resizing(shape=(1, 2, 2, 1), size=(513, 20001)).node()
-        launch = only_launch(ops.lower(node, way.target)[-1])
+        launch = only_launch(ops.lower(node((1, 2, 2, 1), (513, 20001)), way.target)[-1])
         run, tile_items = launch.params["run"], launch.params["tile_items"]
         assert isinstance(run, int)
         assert isinstance(tile_items, int)
         assert run * tile_items // launch.group_items <= 32768
 
 
-NODE = Resizing().node()
+NODE = node()
 REFUSALS: dict[str, tuple[Node, str]] = {
     "computed_size": (changed(NODE, 1, data=None), "height and width are not constant"),
     "sizes": (
@@ -118,9 +108,7 @@ REFUSALS: dict[str, tuple[Node, str]] = {
         "align_corners is 7: true or false is needed",
     ),
     "outside": (
-        Resizing(
-            shape=(1, 4001, 1, 1), size=(6000, 1), centers="align_corners", dtype="int8"
-        ).node(),
+        node((1, 4001, 1, 1), (6000, 1), "int8", "align_corners"),
         "4001 to 6000 pixels: TFLite would read outside of the input",
     ),
     "one_input": (op("RESIZE_BILINEAR", NODE.inputs[:1], NODE.outputs), "1 inputs: 2 expected"),
@@ -129,36 +117,12 @@ REFUSALS: dict[str, tuple[Node, str]] = {
 test_refusals = refused(REFUSALS)
 
 
-@pytest.mark.parametrize("way", [PLAIN, SIMT, LANES_8, LANES_16], ids=str)
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("centers", CENTERS)
-def test_exact(device: DeviceInfo, way: Way, dtype: str, centers: str) -> None:
-    for shape, size in SIZES:
-        case = Resizing(shape=shape, size=size, centers=centers, dtype=dtype)
-        assert_moved(case.node(), device, way)
-
-
-@pytest.mark.parametrize("dtype", DTYPES[:2])
-def test_what_short_sums_fit_the_others_give_too(device: DeviceInfo, dtype: str) -> None:
-    case = Resizing(shape=(1, 3, 3, 19), size=(33, 17), centers="align_corners", dtype=dtype)
-    assert assert_exact_way(case.model(), device, LANES_8) == {"short 16"}
-    assert assert_exact_way(case.model(), device, VECTOR) == {"vector 8"}
-
-
-test_drawn = drawn(
-    resizings("RESIZE_BILINEAR", DTYPES).map(Resizing.node), WAYS, assert_moved_or_refused
-)
+test_drawn = drawn(resizings("RESIZE_BILINEAR", DTYPES), WAYS, assert_graph_or_refused)
 
 
 def nodes_of(dtype: str, channels: int, size: int) -> list[Node]:
     """Return this op's nodes of a size and an 8-bit type, for the tests of all ops."""
-    return [
-        Resizing(shape=(1, size, size, channels), size=(2 * size, 3 * size), dtype=dtype).node()
-    ]
+    return [node((1, size, size, channels), (2 * size, 3 * size), dtype)]
 
 
-BUILT = [
-    Resizing(shape=(1, 3, 3, 17), size=size, dtype=dtype).node()
-    for dtype in DTYPES
-    for size in ((6, 6), (6, 7))
-]
+BUILT = [node((1, 3, 3, 17), size, dtype) for dtype in DTYPES for size in ((6, 6), (6, 7))]

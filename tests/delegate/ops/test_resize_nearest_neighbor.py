@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""RESIZE_NEAREST_NEIGHBOR: its launches, what it refuses, every pixel against the reference."""
+"""RESIZE_NEAREST_NEIGHBOR: its launches, what it refuses, and every pixel."""
 
 from __future__ import annotations
 
@@ -8,31 +8,34 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from delegate import DeviceInfo, ops
+from delegate import ops
 from delegate.inspect import Node
 from delegate.target import Rules
 from tests.support.cases import (
-    GROUPS,
     LANES_8,
-    PLAIN,
     SIMT,
     WAYS,
     Way,
-    assert_exact_way,
     changed,
     only_launch,
     refusal,
     retyped,
 )
-from tests.support.compare import RUNTIME
 from tests.support.factories import drawn, refused
-from tests.support.model import chain_model
-from tests.support.moves import assert_moved, assert_moved_or_refused
-from tests.support.resizing import CENTERS, SIZES, Resizing, resizings
+from tests.support.resizing import resizings
+from tests.support.suite_cases import assert_graph_or_refused, from_suite
+from tflite_opencl.conformance.cases.resizes import resize
 
 OP = "RESIZE_NEAREST_NEIGHBOR"
 DTYPES = ("uint8", "int8", "int16", "float32")
-NEWER = ("int32", "bool")
+
+test_resize_nearest_neighbor = from_suite(OP, first="in1x3x3x19")
+
+
+def node(
+    shape: tuple[int, ...] = (1, 3, 5, 3), size: tuple[int, int] = (7, 11), dtype: str = "uint8"
+) -> Node:
+    return resize(OP, shape, size).graph(dtype).nodes[0]
 
 
 @pytest.mark.parametrize(
@@ -46,26 +49,26 @@ NEWER = ("int32", "bool")
     ],
 )
 def test_alternatives(way: Way, depth: int, dtype: str, names: list[str]) -> None:
-    node = Resizing(op=OP, shape=(1, 3, 5, depth), dtype=dtype).node()
-    assert [found.name for found in ops.lower(node, way.target)] == names
+    found = ops.lower(node((1, 3, 5, depth), dtype=dtype), way.target)
+    assert [alternative.name for alternative in found] == names
 
 
 def test_no_launch_where_no_pixel_moves() -> None:
-    node = Resizing(op=OP, size=(3, 5)).node()
-    both = changed(node, options={"align_corners": True, "half_pixel_centers": True})
-    assert [found.name for found in ops.lower(node, SIMT.target)] == ["view"]
+    same = node(size=(3, 5))
+    both = changed(same, options={"align_corners": True, "half_pixel_centers": True})
+    assert [found.name for found in ops.lower(same, SIMT.target)] == ["view"]
     assert [found.name for found in ops.lower(both, SIMT.target)] == ["plain"]
 
 
 def test_launch() -> None:
-    node = Resizing(op=OP, shape=(2, 3, 5, 21), size=(7, 11), dtype="int16").node()
-    vector, plain = (only_launch(found) for found in ops.lower(node, LANES_8.target))
+    found = ops.lower(node((2, 3, 5, 21), dtype="int16"), LANES_8.target)
+    vector, plain = map(only_launch, found)
     assert (vector.params["units"], vector.defines) == (42, {"ELEM": "uchar", "LANES": 16})
     assert (plain.params["units"], plain.defines) == (21, {"ELEM": "ushort", "LANES": 1})
     assert (vector.params["items"], plain.params["items"]) == (2 * 7 * 3, 2 * 7 * 21)
 
 
-NODE = Resizing(op=OP).node()
+NODE = node()
 REFUSALS: dict[str, tuple[Node, str]] = {
     "computed_size": (changed(NODE, 1, data=None), "height and width are not constant"),
     "output": (
@@ -86,46 +89,18 @@ test_refusals = refused(REFUSALS)
 
 
 def test_older_kernels_know_fewer_types() -> None:
-    node = Resizing(op=OP, dtype="int32").node()
-    old = replace(SIMT.target, rules=Rules(resizes_newer_types=False))
-    assert refusal(node, old).endswith("one of uint8, int8, int16, float32 is needed")
-    assert ops.lower(node, SIMT.target)
+    older = replace(SIMT.target, rules=Rules(resizes_newer_types=False))
+    reason = refusal(node(dtype="int32"), older)
+    assert reason.endswith("one of uint8, int8, int16, float32 is needed")
+    assert ops.lower(node(dtype="int32"), SIMT.target)
 
 
-@pytest.mark.parametrize("way", [PLAIN, *GROUPS], ids=str)
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("centers", CENTERS)
-def test_exact(device: DeviceInfo, way: Way, dtype: str, centers: str) -> None:
-    for shape, size in SIZES:
-        case = Resizing(op=OP, shape=shape, size=size, centers=centers, dtype=dtype)
-        assert_moved(case.node(), device, way)
-
-
-@pytest.mark.parametrize("dtype", NEWER)
-def test_types_of_newer_kernels(device: DeviceInfo, dtype: str) -> None:
-    if RUNTIME.name != "ai-edge-litert":
-        pytest.skip(f"{RUNTIME.name} has no kernel for {dtype}")
-    for way in (PLAIN, *GROUPS):
-        assert_exact_way(Resizing(op=OP, shape=(1, 3, 5, 7), dtype=dtype).model(), device, way)
-
-
-def test_both_options(device: DeviceInfo) -> None:
-    for size in ((7, 11), (2, 1), (3, 5)):
-        node = Resizing(op=OP, size=size).node()
-        both = changed(node, options={"align_corners": True, "half_pixel_centers": True})
-        assert_exact_way(chain_model([both]), device)
-
-
-test_drawn = drawn(resizings(OP, DTYPES).map(Resizing.node), WAYS, assert_moved_or_refused)
+test_drawn = drawn(resizings(OP, DTYPES), WAYS, assert_graph_or_refused)
 
 
 def nodes_of(dtype: str, channels: int, size: int) -> list[Node]:
     """Return this op's nodes of a size and an 8-bit type, for the tests of all ops."""
-    return [
-        Resizing(
-            op=OP, shape=(1, size, size, channels), size=(2 * size, 3 * size), dtype=dtype
-        ).node()
-    ]
+    return [node((1, size, size, channels), (2 * size, 3 * size), dtype)]
 
 
-BUILT = [Resizing(op=OP, shape=(1, 3, 3, 17), dtype=dtype).node() for dtype in DTYPES]
+BUILT = [node((1, 3, 3, 17), dtype=dtype) for dtype in DTYPES]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""LOG_SOFTMAX: its launches, what it refuses, and its numbers against TFLite's."""
+"""LOG_SOFTMAX: its launches, what it refuses, and its numbers."""
 
 from __future__ import annotations
 
@@ -7,21 +7,16 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 
 from delegate import DeviceInfo, OpenCLDelegate, ops
-from delegate.inspect import Node
+from delegate.inspect import Graph, Node, write_model
 from delegate.launch import Constant
 from tests.support.cases import (
     DTYPES,
     GROUPS,
-    SEEDS,
     SIMT,
     Way,
-    assert_exact_or_refused,
-    assert_exact_way,
     changed,
     forced,
     only_launch,
@@ -30,20 +25,17 @@ from tests.support.cases import (
     scales,
     zero_points,
 )
-from tests.support.compare import Arrays, assert_close, interpreter, invoke, refusals
-from tests.support.factories import refused
-from tests.support.floats import assert_float_or_refused, assert_float_ways
-from tests.support.model import chain_model, op, t
+from tests.support.compare import assert_close, interpreter, invoke, refusals
+from tests.support.factories import drawn, refused
 from tests.support.refusals import unquantised
+from tests.support.suite_cases import assert_graph_or_refused, from_suite
+from tflite_opencl.conformance.cases.softmaxes import of_rows
+
+test_log_softmax = from_suite("LOG_SOFTMAX")
 
 
-def log_softmax(
-    shape: tuple[int, ...], dtype: str = "float32", scale: float = 0.1, zero: int = 3
-) -> Node:
-    if dtype == "float32":
-        return op("LOG_SOFTMAX", [t(shape)], [t(shape)])
-    result = t(shape, dtype, 16 / 256, 255 if dtype == "uint8" else 127)
-    return op("LOG_SOFTMAX", [t(shape, dtype, scale, zero)], [result])
+def log_softmax(shape: tuple[int, ...], dtype: str = "float32", scale: float = 0.1) -> Node:
+    return of_rows("LOG_SOFTMAX", dtype, shape, scale).nodes[0]
 
 
 NODE = log_softmax((65, 11))
@@ -84,42 +76,11 @@ def test_launch() -> None:
     assert np.abs(exponentials / 2**19 - np.exp(real)).max() < 1e-5
 
 
-def bounds(inputs: Arrays) -> list[NDArray[np.float64]]:
-    # The three terms' sizes; besides, each side's sum of c exponentials may be off by c halves.
-    values = inputs[0].astype(np.float64)
-    highest = values.max(-1, keepdims=True)
-    logs = np.log(np.exp(values - highest).sum(-1, keepdims=True))
-    places = np.spacing((np.abs(values) + np.abs(highest) + logs).astype(np.float32))
-    return [2 * np.sqrt(3) * places.astype(np.float64) + (values.shape[-1] + 4) * 2.0**-24]
-
-
-SHAPES = [(1, 1), (1, 2), (63, 3), (64, 3), (65, 3), (2, 3, 5, 7), (17,), (3, 1001)]
-
-
-@pytest.mark.parametrize("way", GROUPS, ids=str)
-@pytest.mark.parametrize("shape", SHAPES, ids=str)
-def test_floats(shape: tuple[int, ...], way: Way, device: DeviceInfo) -> None:
-    assert_float_ways(log_softmax(shape), device, way, bounds)
-
-
-@pytest.mark.parametrize("way", GROUPS, ids=str)
-@pytest.mark.parametrize("scale", [0.1, 0.004, 1 / 16, 0.125, 0.5, 2.0])
-@pytest.mark.parametrize("dtype", ["uint8", "int8"])
-def test_scales(dtype: str, scale: float, way: Way, device: DeviceInfo) -> None:
-    assert_exact_way(chain_model([log_softmax((300, 10), dtype, scale)]), device, way)
-
-
-@pytest.mark.parametrize("way", GROUPS, ids=str)
-@pytest.mark.parametrize("shape", SHAPES, ids=str)
-def test_exact(shape: tuple[int, ...], way: Way, device: DeviceInfo) -> None:
-    assert_exact_way(chain_model([log_softmax(shape, "uint8", 0.05)]), device, way)
-
-
 @pytest.mark.parametrize("way", GROUPS, ids=str)
 def test_nan_and_infinity(way: Way, device: DeviceInfo) -> None:
     values = np.ones((4, 7), np.float32)
     values[0, 3], values[1, 2], values[2, 5], values[3, :4] = np.nan, -np.inf, np.inf, -1e30
-    model = chain_model([log_softmax(values.shape)])
+    model = write_model(of_rows("LOG_SOFTMAX", "float32", values.shape))
     with forced(way):
         delegate = OpenCLDelegate(model, device.index, tune="off")
         ours, reference = interpreter(model, delegate), interpreter(model)
@@ -127,29 +88,15 @@ def test_nan_and_infinity(way: Way, device: DeviceInfo) -> None:
     assert_close(invoke(ours, [values])[0], invoke(reference, [values])[0], 1e-6, str(way))
 
 
-@given(
-    shape=st.lists(st.integers(1, 9), max_size=3),
-    depth=st.integers(1, 300),
-    dtype=DTYPES,
-    scale=scales(-10, 3),
-    way=st.sampled_from(GROUPS),
-    seed=SEEDS,
-    data=st.data(),
-)
-def test_drawn_log_softmax(
-    device: DeviceInfo,
-    shape: list[int],
-    depth: int,
-    dtype: str,
-    scale: float,
-    way: Way,
-    seed: int,
-    data: st.DataObject,
-) -> None:
-    assert_float_or_refused(log_softmax((*shape, depth)), device, way, bounds)
-    node = log_softmax((*shape, depth), dtype, scale, data.draw(zero_points(dtype)))
-    assert_exact_or_refused(chain_model([node]), device, way, seed)
+@st.composite
+def log_softmaxes(draw: st.DrawFn) -> Graph:
+    dtype = draw(DTYPES | st.just("float32"))
+    shape = (*draw(st.lists(st.integers(1, 9), max_size=3)), draw(st.integers(1, 300)))
+    zero = 0 if dtype == "float32" else draw(zero_points(dtype))
+    return of_rows("LOG_SOFTMAX", dtype, shape, draw(scales(-10, 3)), zero=zero)
 
+
+test_drawn = drawn(log_softmaxes(), GROUPS, assert_graph_or_refused)
 
 NODES = {"LOG_SOFTMAX": NODE}
 BUILT = [log_softmax((5, 40), dtype) for dtype in ("float32", "uint8", "int8")]

@@ -114,6 +114,57 @@ def cases() -> Iterator[Case]:
                     yield _case(op, kind, _SHAPES[0], zeros=zeros, **side)
 
 
+_LENGTHS = (3, 63, 64, 65, 1024, 1025)  # about as many as vectors, groups and tiles have
+_MANY: tuple[Shape, Shape] = (2, 1, 3, 1, 20), (1, 4, 1, 5, 20)
+_SMALL: tuple[Shape, Shape] = (3, 5), (3, 5)  # results may all be equal
+_RATIOS = ((1e-9, 0.9, 0.01), (1e-5, 0.9, 0.9), (1.0, 1e-6, 1.0), (3.0, 0.7, 0.01))
+_SHIFTS = ((0.25, 0.5, 0.5), (0.5, 0.25, 0.5), (0.5, 0.125, 0.5))  # powers of two
+DIVISORS = {  # of both signs
+    "uint8": (1, 2, 3, 7, 119, 121, 200, 255),
+    "int8": (-128, -7, -3, -2, 1, 2, 3, 5, 127),
+    "int16": (-32768, -700, -3, -2, 1, 2, 3, 5, 32767),
+    "int32": (-1000003, -7, -3, -2, 1, 2, 3, 5, 1000003),
+    "float32": (-1000003, -7, -3, -2, 1, 2, 3, 5, 1000003),
+}
+_EXPONENTS = (0, 1, 2, 5, 31, 64, 2**31 - 1)
+
+
+def edges() -> Iterator[Case]:
+    """Yield lengths, ratios of scales, broadcast constants, and divisors of both signs."""
+    for op, kind, length in itertools.product(("ADD", "MUL"), ("uint8", "int8"), _LENGTHS):
+        yield _case(op, kind, ((length,), (length,)))
+    for op in (*_ARITHMETIC[:3], "MAXIMUM", "LESS"):
+        for kind in ("int8", "float32"):
+            yield _case(op, kind, _MANY)
+    for op, kind, scales in itertools.product(
+        (*_ARITHMETIC[:3], "SQUARED_DIFFERENCE"), ("uint8", "int8"), _RATIOS
+    ):
+        if kind in _KINDS[op]:
+            yield _case(op, kind, _SMALL, scales=scales)
+    for op, scales in itertools.product(("ADD", "SUB"), _SHIFTS):
+        yield _case(op, "16x8", _SHAPES[0], scales=scales)
+        for fused in ("NONE", "RELU6"):
+            yield _case(op, "16x8", _SHAPES[0], scales=scales, fused=fused, shifts=True)
+    for kind in ("uint8", "int8", "16x8", "float32"):
+        yield _case("ADD", kind, ((48, 4, 17), ()), constant="right")
+        yield _case("MUL", kind, ((7, 3, 8), (8,)), constant="right")
+        yield _case("SUB", kind, ((48, 4, 1), (1, 17)), constant="left")
+    for op, kinds in (
+        ("DIV", ("uint8", "int8", "16x8", "int32")),
+        ("FLOOR_DIV", ("int32", "float32")),
+        ("FLOOR_MOD", ("int32",)),
+    ):
+        for kind, shapes in itertools.product(kinds, (_SHAPES[0], _SHAPES[2])):
+            yield _case(op, kind, shapes, constant="right", values=DIVISORS[dtype_of(kind)])
+    for exponent in _EXPONENTS:
+        yield _case("POW", "int32", ((3, 5), ()), constant="right", values=(exponent,))
+    for op in _COMPARISONS:
+        for shapes in (_SHAPES[0], _SHAPES[2], _SHAPES[4]):
+            yield _case(op, "16x8", shapes)
+            if op in _EQUALITY:
+                yield _case(op, "bool", shapes)
+
+
 def _broadcasts(op: str) -> bool:
     # TFLite rejects STABLEHLO_*, and reads past the end of ATAN2's shorter tensor.
     return op != "ATAN2" and not op.startswith("STABLEHLO_")
@@ -124,14 +175,17 @@ def _case(op: str, kind: str, shapes: tuple[Shape, Shape], **options: Any) -> Ca
     for name, value in options.items():
         if name == "constant":
             words.append(f"{value}_constant")
+        elif name == "shifts":
+            words.append(name)
         elif name == "fused":
             words.append(value.lower())
         else:
-            words.append(name + "_".join(f"{number:g}" for number in value))
-    return case(op.lower(), kind, "-".join(words), _graph, op, kind, shapes, **options)
+            numbers = (n if isinstance(n, int) else f"{n:g}" for n in value)
+            words.append(name + "_".join(map(str, numbers)))
+    return case(op.lower(), kind, "-".join(words), pair, op, kind, shapes, **options)
 
 
-def _graph(
+def pair(
     op: str,
     kind: str,
     shapes: tuple[Shape, Shape],
@@ -139,7 +193,16 @@ def _graph(
     fused: str = "NONE",
     scales: tuple[float, float, float] | None = None,
     zeros: tuple[int, int, int] | None = None,
+    values: tuple[int, ...] = (),
+    shifts: bool = False,
 ) -> Graph:
+    """Return the model of one op.
+
+    Args:
+        constant: the input that is one, "left" or "right"; it repeats `values`, if there are any.
+        scales, zeros: of left, right and output, if not the default ones.
+        shifts: sums of int16 are rescaled by shifts: all scales are powers of two.
+    """
     dtype = dtype_of(kind)
     has_one = op.endswith(("MAXIMUM", "MINIMUM")) or (op in _EQUALITY and not (scales or zeros))
 
@@ -150,13 +213,14 @@ def _graph(
             numbers = (scales or _USUAL[dtype][0])[of], (zeros or _USUAL[dtype][1])[of]
         limits = _limits(op, dtype, which, numbers[1] if numbers else 0)
         if side and side == constant:
-            return tensor(shape, dtype, *numbers, data=_values(op, kind, shape, limits))
+            data = np.resize(values, shape) if values else _values(op, kind, shape, limits)
+            return tensor(shape, dtype, *numbers, data=data)
         return tensor(shape, dtype, *numbers, limits=limits)
 
     out = tensor((), "bool") if op in _COMPARISONS else made(2, ())
     options: dict[str, Any] = {"fused_activation_function": fused} if op in _ARITHMETIC else {}
     if op in ("ADD", "SUB") and dtype == "int16":
-        options["pot_scale_int16"] = False
+        options["pot_scale_int16"] = shifts
     is_newer = dtype in _USUAL and _broadcasts(op) and op not in _BITWISE
     version = _VERSIONS.get((op, dtype), 2 if is_newer else 1)
     inputs = [made(0, shapes[0], "left"), made(1, shapes[1], "right")]

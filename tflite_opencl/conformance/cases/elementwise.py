@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Elementwise ops: functions, conversions, selections."""
+"""Elementwise ops: functions and selections."""
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
-from functools import partial
 from typing import Any
 
 from delegate.inspect import Graph
@@ -66,11 +65,20 @@ _SCALES_16 = {
     "TANH": ((2.0**-12, 2.0**-15), (5.3, 2.0**-15)),
 }
 _SCALES = ((0.1, 0.07), (0.02, 0.5), (0.3, 0.004), (1.0, 1.0), (0.0078125, 0.0078125))
+_SCALES_OF_GELU = ((0.0002, 0.0001), (0.001, 0.001), (5e-5, 3e-4))  # of int16
+_ZEROS = ((3, 3), (-20, -100), (-128, 5))
+_SLOPES: tuple[Shape, ...] = (
+    (1,), (8,), (3, 1, 1), (3, 5, 8), (3, 1, 8), (2, 1, 5, 1), (2, 3, 5, 8),
+)  # fmt: skip
+_SCALES_OF_PRELU = ((0.1, 0.02, 0.07), (0.5, 0.5, 0.25))
+_ROOTS = (  # scales, and the output's zero point
+    ((0.01, 0.1), -128), ((0.02, 0.5), 5), ((0.0039, 0.05), -100), ((7.0, 0.1), -128),
+)  # fmt: skip
 _OTHER_VERSIONS = {
     ("ABS", "int32"): 4, ("EXP", "int16"): 2, ("LEAKY_RELU", "int16"): 2, ("RELU", "int16"): 2,
     ("RELU6", "int16"): 2, ("GELU", "uint8"): 2, ("ELU", "int8"): 1, ("HARD_SWISH", "int8"): 1,
     ("RELU_N1_TO_1", "int8"): 1, ("RELU_0_TO_1", "int8"): 1, ("SQRT", "int8"): 1,
-    ("SQRT", "int16"): 1, ("LOG", "int16"): 2,
+    ("SQRT", "int16"): 1, ("LOG", "int16"): 2, ("NEG", "int8"): 1, ("NEG", "int16"): 1,
 }  # fmt: skip
 
 
@@ -104,7 +112,55 @@ def functions() -> Iterator[Case]:
         ),
     ):
         detail = f"in{sizes(shape)}-slopes{sizes(slopes)}"
-        yield case("prelu", kind, detail, _prelu, kind, shape, slopes)
+        yield case("prelu", kind, detail, prelu, kind, shape, slopes)
+
+
+def edges() -> Iterator[Case]:
+    """Yield more scales, slopes of both signs, and lengths around the ends of vectors."""
+    for kind, scales, zeros in itertools.product(_QUANT, _SCALES[:3], ((3, 3), (127, 0))):
+        words = "-approximate-scales{:g}_{:g}-zeros{}_{}".format(*scales, *zeros)
+        yield _function("GELU", kind, (256,), words, scales, zeros, approximate=True)
+    for scales, is_approximate in itertools.product(_SCALES_OF_GELU, (False, True)):
+        words = "-approximate" * is_approximate + "-scales{:g}_{:g}".format(*scales)
+        yield _function("GELU", "16x8", (4096,), words, scales, (0, 0), approximate=is_approximate)
+    for kind, alpha in itertools.product((*_QUANT, "16x8"), (-0.5, -1.7, 3.0)):
+        yield _function("LEAKY_RELU", kind, (256,), f"-alpha{alpha:g}", alpha=alpha)
+    for op, kind in itertools.product(("LOGISTIC", "TANH"), _QUANT):
+        yield _function(op, kind, (256,), "-scale20", (20.0, 0.0), (3, 0))
+    for op, scale in itertools.product(("LOGISTIC", "TANH"), (2.0**-11, 2.0**-13, 0.0003, 1e-6)):
+        yield _function(op, "16x8", (4096,), f"-scale{scale:g}", (scale, 0.0), (0, 0))
+    for kind, scales in itertools.product(_QUANT, ((0.004, 0.01), (0.02, 0.02), (30.0, 1.0))):
+        words = "-scales{:g}_{:g}".format(*scales)
+        yield _function("HARD_SWISH", kind, (256,), words, scales, (3, 5))
+    for count in (32, 64, 96, 127, 200, 4096, 4097, 9001):
+        yield _function("LOGISTIC", "int8", (count,))
+        yield _function("TANH", "uint8", (count,))
+    for (scales, zero), op in itertools.product(_ROOTS, ("SQRT", "RSQRT")):
+        words = "-scales{:g}_{:g}-zero{}".format(*scales, zero)
+        yield _function(op, "int8", (256,), words, scales, (-128, zero))
+    for op, scales, zeros in itertools.product(("NEG", "LOG"), _SCALES[:3], _ZEROS):
+        words = "-scales{:g}_{:g}-zeros{}_{}".format(*scales, *zeros)
+        yield _function(op, "int8", (256,), words, scales, zeros)
+    yield from _prelus()
+
+
+def _prelus() -> Iterator[Case]:
+    rows: list[tuple[Shape, Shape]] = [((2, 3, 5, 8), slopes) for slopes in _SLOPES]
+    rows += [((n,), (n,)) for n in (63, 64, 65, 4097)] + [((3, 4097), (4097,))]
+    for kind, (shape, slopes) in itertools.product(("uint8", "float32"), rows):
+        detail = f"in{sizes(shape)}-slopes{sizes(slopes)}"
+        yield case("prelu", kind, detail, prelu, kind, shape, slopes)
+    for kind, shape in itertools.product(("uint8", "float32", "16x8"), ((1, 5, 7, 11), (2, 65))):
+        detail = f"in{sizes(shape)}-slopes{shape[-1]}-computed"
+        slopes = shape[-1:]
+        given = dtype_of(kind), shape, slopes, None, None, False
+        yield case("prelu", kind, detail, prelu, *given)
+    for slopes in ((1,), (3, 1, 8), (8,)):
+        detail = f"in2x3x5x8-slopes{sizes(slopes)}"
+        yield case("prelu", "16x8", detail, prelu, "int16", (2, 3, 5, 8), slopes)
+    for scales, zeros in itertools.product(_SCALES_OF_PRELU, ((-128, 127, -128), (127, -128, 127))):
+        detail = "in1x5x7x11-slopes11-scales{:g}_{:g}_{:g}-zeros{}_{}_{}".format(*scales, *zeros)
+        yield case("prelu", "int8", detail, prelu, "int8", (1, 5, 7, 11), (11,), scales, zeros)
 
 
 def _function(
@@ -116,8 +172,19 @@ def _function(
     zeros: tuple[int, int] | None = None,
     **options: Any,
 ) -> Case:
-    """Return a case; `scales` and `zeros` are of the input and of the output."""
-    dtype = dtype_of(kind)
+    given = op, dtype_of(kind), shape, scales, zeros
+    return case(op.lower(), kind, f"in{sizes(shape)}{words}", function, *given, **options)
+
+
+def function(
+    op: str,
+    dtype: str,
+    shape: Shape,
+    scales: tuple[float, float] | None = None,
+    zeros: tuple[int, int] | None = None,
+    **options: Any,
+) -> Graph:
+    """Return the model of one op; `scales` and `zeros` are of the input and of the output."""
     inside: tuple[Any, ...] = ()
     outside: tuple[Any, ...] = ()
     if dtype in USUAL:
@@ -139,72 +206,38 @@ def _function(
     inputs, out = [tensor(shape, dtype, *inside, limits=limits)], tensor((), dtype, *outside)
     options = ({"alpha": 0.2} if op == "LEAKY_RELU" else {}) | options
     version = _OTHER_VERSIONS.get((op, dtype), VERSIONS.get(dtype, 1))
-    detail = f"in{sizes(shape)}{words}"
-    return case(op.lower(), kind, detail, one, op, inputs, out, options, version)
+    return one(op, inputs, out, options, version)
 
 
-def _prelu(kind: str, shape: Shape, slopes: Shape) -> Graph:
-    rng = seeded(kind, shape, slopes)
-    if kind == "float32":
-        alpha = constant(rng.standard_normal(slopes).astype(kind))
-        return one("PRELU", [tensor(shape), alpha], tensor(()))
-    inside, outside = USUAL[kind]
-    limits = (0, 255) if kind == "uint8" else (-128, 127)
-    data = rng.integers(*limits, slopes, endpoint=True).astype(kind)
-    alpha = constant(data, 0.01, 120 if kind == "uint8" else 3)
-    return one("PRELU", [tensor(shape, kind, *inside), alpha], tensor((), kind, *outside))
+def prelu(
+    dtype: str,
+    shape: Shape,
+    slopes: Shape,
+    scales: tuple[float, float, float] | None = None,
+    zeros: tuple[int, int, int] | None = None,
+    is_constant: bool = True,
+) -> Graph:
+    """Return the model of a PRELU; `scales` and `zeros` are of the input, slopes and output."""
+    rng = seeded(dtype, shape, slopes)
+    if dtype == "float32":
+        alpha = constant(rng.standard_normal(slopes).astype(dtype))
+        return one("PRELU", [tensor(shape), alpha if is_constant else tensor(slopes)], tensor(()))
+    of_slopes = "int8" if dtype == "int16" else dtype
+    inside, outside = USUAL[dtype]
+    middle = (0.01, 120 if dtype == "uint8" else 3)
+    if scales and zeros:
+        inside, middle, outside = zip(scales, zeros, strict=True)
+    limits = (0, 255) if of_slopes == "uint8" else (-128, 127)
+    alpha = constant(rng.integers(*limits, slopes, endpoint=True).astype(of_slopes), *middle)
+    if not is_constant:
+        alpha = tensor(slopes, of_slopes, *middle)
+    return one("PRELU", [tensor(shape, dtype, *inside), alpha], tensor((), dtype, *outside))
 
 
 def _halves() -> Graph:
     """Return ROUND after DEQUANTIZE: integers and the ties between them."""
     stored, plain, rounded = tensor((257,), "uint8", 0.5, 128), tensor((257,)), tensor((257,))
     return graph([node("DEQUANTIZE", [stored], [plain]), node("ROUND", [plain], [rounded])])
-
-
-_INTEGERS = {"uint8": "uint8", "int8": "int8", "int16": "16x8"}  # type -> column of the matrix
-_CHANGES = ((0.1, 0.07), (0.02, 0.5), (0.5, 0.02), (0.25, 0.25), (1.0, 1 / 3))
-_CASTS = ("float32", "int32", "int64", "uint8", "int8", "int16", "bool")
-_CAST_TO = (*_CASTS, "float16", "uint32", "uint16")  # no other op supports these three
-
-
-def conversions() -> Iterator[Case]:
-    """Yield the cases of QUANTIZE, DEQUANTIZE and CAST: all types, larger and smaller scales."""
-    for source, result in itertools.product(_INTEGERS, repeat=2):
-        if (source, result) == ("int16", "uint8"):
-            continue  # unsupported by TFLite
-        version = 3 if "int16" in (source, result) else 2
-        for scales in _CHANGES:
-            inside, outside = (
-                tensor((2, 65), dtype, scale / (100 if dtype == "int16" else 1),
-                       {"uint8": 120, "int8": -8}.get(dtype, 0))
-                for dtype, scale in zip((source, result), scales, strict=True)
-            )  # fmt: skip
-            detail = "to_{}-in2x65-scales{:.3g}_{:.3g}".format(result, *scales)
-            make = partial(one, "QUANTIZE", [inside], outside, {}, version)
-            yield case("quantize", _INTEGERS[source], detail, make)
-    for dtype, shape in itertools.product(_INTEGERS, ((1,), (65,), (2, 5, 7, 3))):
-        detail, version = f"in{sizes(shape)}", VERSIONS.get(dtype, 1)
-        integers, floats = tensor(shape, dtype, *USUAL[dtype][0]), tensor(shape)
-        make = partial(one, "QUANTIZE", [floats], integers, {}, version)
-        yield case("quantize", "float32", f"to_{dtype}-{detail}", make)
-        make = partial(one, "DEQUANTIZE", [integers], floats, {}, version)
-        yield case("dequantize", _INTEGERS[dtype], detail, make)
-    for source, result in itertools.product(_CASTS, _CAST_TO):
-        if source != result:
-            yield _cast(source, result)
-    yield _cast("float32", "int64", "-large", (-(2.0**60), 2.0**60))
-
-
-def _cast(
-    source: str, result: str, words: str = "", limits: tuple[float, float] = (0.0, 100.0)
-) -> Case:
-    # Out-of-range float conversions are undefined in C. A bool has no range: any number is valid.
-    allowed = limits if source == "float32" and result != "bool" else None
-    options = {"in_data_type": source, "out_data_type": result}
-    version = 1 if {source, result} <= {"float32", "int32", "int64", "uint8", "bool"} else 4
-    inputs, out = [tensor((2, 37), source, limits=allowed)], tensor((), result)
-    make = partial(one, "CAST", inputs, out, options, version)
-    return case("cast", source, f"to_{result}-in2x37{words}", make)
 
 
 _CHOICES: tuple[tuple[Shape, Shape, Shape], ...] = (

@@ -15,7 +15,10 @@ from tflite_opencl.conformance.cases import (
     convolutions,
     elementwise,
     movement,
+    pools,
     reductions,
+    resizes,
+    softmaxes,
 )
 from tflite_opencl.models.build import Case, in_float16
 
@@ -29,10 +32,10 @@ _FAMILIES = (
     elementwise.choices,
     elementwise.functions,
     movement.cases,
-    reductions.pools,
+    pools.cases,
     reductions.reductions,
-    reductions.resizes,
-    reductions.softmaxes,
+    resizes.cases,
+    softmaxes.cases,
 )
 # Their kernels have many variants, selected by size.
 _MANY = ("CONV_2D", "DEPTHWISE_CONV_2D", "chain")

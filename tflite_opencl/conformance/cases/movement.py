@@ -4,31 +4,33 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
 
+from tflite_opencl.conformance.cases import orders
 from tflite_opencl.conformance.cases._rows import VERSIONS, Inputs, NodeTemplate, cases_of
+from tflite_opencl.conformance.cases.orders import FEW, KINDS, Pairs, joined
 from tflite_opencl.models.build import Case, Shape, numbers, sizes, tensor
 
-_FEW = ("16x8", "bool")  # types that several ops do not support
-_KINDS = ("uint8", "int8", "16x8", "float32", "int32", "int64", "bool")
-_Pairs = tuple[tuple[Shape, Shape], ...]
 _Edges = tuple[tuple[int, int], ...]  # elements before and after, per axis
 
 
 def cases() -> Iterator[Case]:
     """Yield the cases of all data movement ops."""
     # The order is fixed, because samples depend on it.
-    families = _views, _joins, _slices, _pads, _orders, _gathers, _updates, _fills, _blocks
-    return cases_of([row for family in families for row in family()], _KINDS)
+    families = (
+        *(_views, _joins, _slices, _pads, orders.permuted_and_repeated, _gathers, _updates),
+        *(orders.filled, _blocks),
+    )
+    return cases_of([row for family in families for row in family()], KINDS)
 
 
-_RESHAPES: _Pairs = (
+_RESHAPES: Pairs = (
     ((2, 3, 4), (24,)), ((1, 7, 5, 3), (1, 105)), ((1,), (1, 1, 1)), ((6, 4), (2, 3, -1)),
 )  # fmt: skip
-_SQUEEZES: _Pairs = (  # shape, dimensions to drop; (): all of size 1
+_SQUEEZES: Pairs = (  # shape, dimensions to drop; (): all of size 1
     ((1, 5, 1, 3), ()), ((1, 5, 1, 3), (0,)), ((2, 1, 3), (-2,)),
 )  # fmt: skip
 
@@ -40,7 +42,7 @@ def _views() -> Iterator[NodeTemplate]:
         detail = f"in{sizes(shape)}-to{sizes(out)}" + "-computed" * (-1 in wanted)
         yield NodeTemplate("RESHAPE", detail, [shape, numbers(wanted)], {"new_shape": wanted})
     for shape, dims in _SQUEEZES:
-        detail = f"in{sizes(shape)}-dims{_joined(dims) or 'all'}"
+        detail = f"in{sizes(shape)}-dims{joined(dims) or 'all'}"
         yield NodeTemplate("SQUEEZE", detail, [shape], {"squeeze_dims": dims})
     for shape, axis in (((5, 3), 0), ((5, 3), -1), ((2, 3, 4), 1)):
         yield NodeTemplate("EXPAND_DIMS", f"in{sizes(shape)}-axis{axis}", [shape, numbers(axis)])
@@ -87,7 +89,7 @@ def _joins() -> Iterator[NodeTemplate]:
         )
     for shape, axis, parts in _SPLITS:
         detail, options = (
-            f"in{sizes(shape)}-axis{axis}-of{_joined(parts)}",
+            f"in{sizes(shape)}-axis{axis}-of{joined(parts)}",
             {"num_splits": len(parts)},
         )
         inputs: Inputs = [shape, numbers(parts), numbers(axis)]
@@ -115,10 +117,10 @@ def _slices() -> Iterator[NodeTemplate]:
     """Part of a tensor."""
     for shape, begin, size in _SLICES:
         out = tuple(n - b if s < 0 else s for n, b, s in zip(shape, begin, size, strict=True))
-        detail = f"in{sizes(shape)}-from{_joined(begin)}-to{sizes(out)}"
+        detail = f"in{sizes(shape)}-from{joined(begin)}-to{sizes(out)}"
         yield NodeTemplate("SLICE", detail, [shape, numbers(begin), numbers(size)])
     for shape, begin, end, strides, masks in _STRIDED:
-        detail = f"in{sizes(shape)}-from{_joined(begin)}-steps{_joined(strides)}"
+        detail = f"in{sizes(shape)}-from{joined(begin)}-steps{joined(strides)}"
         detail += "".join(f"-{name}{value}" for name, value in masks.items())
         inputs: Inputs = [shape, *map(numbers, (begin, end, strides))]
         options = {**dict.fromkeys(_MASKS, 0), **masks}
@@ -142,40 +144,12 @@ def _pads() -> Iterator[NodeTemplate]:
         inputs: Inputs = [shape, numbers(edges)]
         detail = f"in{sizes(shape)}-by{_pairs(edges)}"
         yield NodeTemplate("PAD", detail, inputs, {}, {"int8": 2, "int16": 2}, ("bool",))
-        yield NodeTemplate("PADV2", detail, [*inputs, 7], {}, {"int8": 2}, _FEW)
+        yield NodeTemplate("PADV2", detail, [*inputs, 7], {}, {"int8": 2}, FEW)
         # TFLite mirrors at most as many elements as the axis has.
         if all(max(pair) < n for n, pair in zip(shape, edges, strict=True)):
             for mode in ("REFLECT", "SYMMETRIC"):
                 named = f"{detail}-{mode.lower()}"
-                yield NodeTemplate("MIRROR_PAD", named, inputs, {"mode": mode}, without=_FEW)
-
-
-_TRANSPOSES: _Pairs = (
-    ((1, 5, 4, 3), (0, 3, 1, 2)), ((1, 5, 4, 3), (0, 2, 3, 1)), ((7, 5), (1, 0)),
-    ((2, 3, 4), (2, 0, 1)), ((2, 3, 4, 5, 6), (4, 2, 0, 1, 3)), ((1, 8, 8, 16), (0, 3, 1, 2)),
-)  # fmt: skip
-_REVERSALS: _Pairs = (((1, 5, 4, 3), (1,)), ((2, 7), (0,)), ((6, 5, 4), (2,)), ((2, 3, 4), (0, 1)))
-_TILES: _Pairs = (((2, 3), (2, 3)), ((1, 4, 5, 3), (1, 2, 1, 2)), ((7,), (5,)))
-_BROADCASTS: _Pairs = (
-    ((1, 1, 3), (4, 5, 3)), ((5,), (2, 5)), ((2, 1, 4), (2, 6, 4)), ((), (3, 2)),
-)  # fmt: skip
-
-
-def _orders() -> Iterator[NodeTemplate]:
-    """Permutation, or repetition."""
-    for shape, order in _TRANSPOSES:
-        detail = f"in{sizes(shape)}-order{_joined(order)}"
-        yield NodeTemplate("TRANSPOSE", detail, [shape, numbers(order)], {}, {"int8": 2})
-    for shape, axes in _REVERSALS:
-        detail = f"in{sizes(shape)}-axes{_joined(axes)}"
-        yield NodeTemplate("REVERSE_V2", detail, [shape, numbers(axes)])
-    for shape, times in _TILES:
-        detail = f"in{sizes(shape)}-times{sizes(times)}"
-        yield NodeTemplate("TILE", detail, [shape, numbers(times)], without=("16x8",))
-    for shape, out in _BROADCASTS:
-        versions = {**dict.fromkeys(_KINDS, 2), "int8": 3, "uint8": 3, "int16": 3}
-        detail = f"in{sizes(shape)}-to{sizes(out)}"
-        yield NodeTemplate("BROADCAST_TO", detail, [shape, numbers(out)], {}, versions)
+                yield NodeTemplate("MIRROR_PAD", named, inputs, {"mode": mode}, without=FEW)
 
 
 _GATHERS: tuple[tuple[Shape, int, Any], ...] = (  # shape, axis, indices
@@ -244,24 +218,11 @@ def _updates() -> Iterator[NodeTemplate]:
         updates = (*indices.shape[:-1], *shape[indices.shape[-1] :])
         # The sum of bools is unspecified.
         yield NodeTemplate(
-            "SCATTER_ND", detail, [numbers(places), updates, numbers(shape)], without=_FEW
+            "SCATTER_ND", detail, [numbers(places), updates, numbers(shape)], without=FEW
         )
     places = tensor((6, 1), "int32", limits=(0, 4))
     inputs: Inputs = [places, (6, 7), numbers((5, 7))]
-    yield NodeTemplate("SCATTER_ND", "to5x7-computed", inputs, without=_FEW)
-
-
-def _fills() -> Iterator[NodeTemplate]:
-    """A single value everywhere."""
-    for shape in ((1,), (5, 7), (2, 3, 4, 5)):
-        yield NodeTemplate("FILL", f"to{sizes(shape)}", [numbers(shape), ()], without=("uint8",))
-        words = f"in{sizes(shape)}"
-        yield NodeTemplate("ZEROS_LIKE", words, [shape], without=("uint8", "int8", *_FEW))
-        without = ("uint8", "int8", "int64", *_FEW)
-        for count in (2, 3):
-            yield NodeTemplate("ADD_N", f"{words}-of{count}", [shape] * count, without=without)
-        segments = numbers([row // 2 for row in range(shape[0])])
-        yield NodeTemplate("SEGMENT_SUM", words, [shape, segments], without=without)
+    yield NodeTemplate("SCATTER_ND", "to5x7-computed", inputs, without=FEW)
 
 
 _BATCHES: tuple[tuple[Shape, Shape, _Edges], ...] = (
@@ -281,7 +242,7 @@ def _blocks() -> Iterator[NodeTemplate]:
         flat: Shape = (n, h, w, c * block * block)
         for op, source in (("SPACE_TO_DEPTH", whole), ("DEPTH_TO_SPACE", flat)):
             detail = f"in{sizes(source)}-block{block}"
-            yield NodeTemplate(op, detail, [source], {"block_size": block}, without=_FEW)
+            yield NodeTemplate(op, detail, [source], {"block_size": block}, without=FEW)
     for shape, blocks, edges in _BATCHES:
         n, *size, c = shape
         h, w = (side + sum(edge) for side, edge in zip(size, edges, strict=True))
@@ -289,11 +250,7 @@ def _blocks() -> Iterator[NodeTemplate]:
         for op, source in (("SPACE_TO_BATCH_ND", shape), ("BATCH_TO_SPACE_ND", split)):
             detail = f"in{sizes(source)}-block{sizes(blocks)}-edges{_pairs(edges)}"
             inputs: Inputs = [source, numbers(blocks), numbers(edges)]
-            yield NodeTemplate(op, detail, inputs, {}, {"int8": 2}, _FEW)
-
-
-def _joined(values: Iterable[int]) -> str:
-    return "_".join(map(str, values))
+            yield NodeTemplate(op, detail, inputs, {}, {"int8": 2}, FEW)
 
 
 def _pairs(values: _Edges) -> str:

@@ -133,6 +133,16 @@ def pools() -> Iterator[Case]:
     yield _pool_case(AVG_POOL_3D, "float32", *_POOLS[0], "SAME")
 
 
+def pool_edges() -> Iterator[Case]:
+    """Yield gaps between windows, a window of the whole volume, and vectors with a rest."""
+    for op, kind in itertools.product(
+        (MAX_POOL_3D, AVERAGE_POOL_3D, AVG_POOL_3D), ("int8", "16x8", "float32")
+    ):
+        yield _pool_case(op, kind, (2, 5, 4, 7, 19), (3, 3, 3), (1, 2, 3), "SAME")
+        yield _pool_case(op, kind, (1, 3, 5, 2, 8), (3, 5, 2), _ONE, "VALID")
+        yield _pool_case(op, kind, (1, 7, 7, 9, 1), (1, 2, 1), (3, 4, 2), "VALID")
+
+
 def _pool_case(
     op: str, kind: str, shape: Shape, window: _Three, strides: _Three, padding: str
 ) -> Case:
