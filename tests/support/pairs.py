@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ops on two tensors element by element: nodes from their parameters, and drawn ones."""
+"""Elementwise binary ops: nodes from parameters, and hypothesis strategies."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from tests.support.model import const, op, t
 Shape = tuple[int, ...]
 QUANT = ("uint8", "int8", "int16")
 COMPARISONS = ("EQUAL", "NOT_EQUAL", "LESS", "LESS_EQUAL", "GREATER", "GREATER_EQUAL")
-# More end the process in some ops of tflite-runtime.
+# More dimensions crash some ops of tflite-runtime.
 MOST_DIMENSIONS = 4 if installed_rules().runtime == "tflite-runtime" else 5
-# How two shapes may be broadcast together, by what is new in each.
+# Pairs of shapes that broadcast.
 BROADCASTS: dict[str, tuple[Shape, Shape]] = {
     "equal": ((1, 7, 5, 3), (1, 7, 5, 3)),
     "one": ((1,), (1,)),
@@ -38,7 +38,7 @@ BROADCASTS: dict[str, tuple[Shape, Shape]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """One node on two tensors by its parameters."""
+    """The parameters of a binary node."""
 
     op: str
     dtype: str = "int8"
@@ -47,7 +47,7 @@ class Case:
     zeros: tuple[int, int, int] | None = None
     fused: str = "NONE"
     constant: str = ""  # "left", "right" or none
-    values: tuple[int, ...] = ()  # that a constant repeats; else random ones
+    values: tuple[int, ...] = ()  # of the constant, repeated; (): random values
     options: dict[str, Any] = field(default_factory=dict)
 
     def __str__(self) -> str:
@@ -62,14 +62,14 @@ class Case:
             **{f"{name}{value}": True for name, value in self.options.items()},
             self.dtype: True,
         }
-        return "-".join(part for part, is_said in parts.items() if is_said)
+        return "-".join(part for part, is_shown in parts.items() if is_shown)
 
     @property
     def result_dtype(self) -> str:
         return "bool" if self.op in COMPARISONS else self.dtype
 
     def node(self) -> Node:
-        """Return the node; random constants are always the same."""
+        """Return the node; its constants have a fixed seed."""
         left, right = (
             self._tensor(self.dtype, shape, i, self.constant == ("left", "right")[i])
             for i, shape in enumerate(self.shapes)
@@ -115,7 +115,7 @@ def every_pair(dtype: str) -> list[NDArray[Any]]:
 
 @st.composite
 def broadcast_shapes(draw: st.DrawFn) -> tuple[Shape, Shape]:
-    """Draw two shapes of as many dimensions as TFLite broadcasts."""
+    """Draw two shapes that broadcast, of up to MOST_DIMENSIONS dimensions."""
     full = draw(st.lists(st.integers(1, 6), max_size=MOST_DIMENSIONS))
     if full and draw(st.booleans()):
         full[-1] = draw(st.integers(1, 40))
@@ -131,7 +131,7 @@ def broadcast_shapes(draw: st.DrawFn) -> tuple[Shape, Shape]:
 
 @st.composite
 def cases(draw: st.DrawFn, ops: tuple[str, ...], types: tuple[str, ...]) -> Case:
-    """Draw a case of one of these ops and types, an activation too."""
+    """Draw a case of one of these ops and types."""
     dtype = draw(st.sampled_from(types))
     zeros = zero_points(dtype) if dtype in ("uint8", "int8") else st.just(0)
     return Case(

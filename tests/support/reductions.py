@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Nodes that reduce a tensor over axes, from a few parameters, drawn ones too; their bounds."""
+"""Reductions over axes: nodes from parameters, hypothesis strategies, bounds of floats."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def arg(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reducing:
-    """One reduction by its parameters."""
+    """The parameters of a reduction."""
 
     op: str = "MEAN"
     shape: tuple[int, ...] = (1, 7, 5, 3)
@@ -60,7 +60,7 @@ class Reducing:
             "zeros{}_{}".format(*self.zeros or "--"): self.zeros is not None,
             self.dtype: True,
         }
-        return "-".join(part for part, is_said in parts.items() if is_said)
+        return "-".join(part for part, is_shown in parts.items() if is_shown)
 
     def node(self) -> Node:
         over = {axis % len(self.shape) for axis in self.axes}
@@ -88,7 +88,7 @@ class Reducing:
 
     @property
     def is_exact(self) -> bool:
-        """All are but sums of floats, which depend on their order."""
+        """False for float sums, which depend on their order."""
         return self.dtype != "float32" or self.op not in ("MEAN", "SUM")
 
     def bounds(self, inputs: Arrays) -> Bounds:
@@ -101,10 +101,10 @@ class Reducing:
 
 
 def options(case: Reducing, seed: int) -> dict[str, Any]:
-    """Return what an exact comparison needs beside the case.
+    """Return the options of an exact comparison.
 
-    The reference's signed sums are wrong. Products of floats are of numbers near 1: a device may
-    take the least floats for zeros.
+    The reference kernel of signed sums is wrong. Float products are of values near 1, because
+    devices may flush denormal floats.
     """
     if case.op == "SUM" and case.dtype in ("int8", "int16"):
         return {"cpu_kernels": "builtin"}
@@ -115,21 +115,21 @@ def options(case: Reducing, seed: int) -> dict[str, Any]:
 
 
 def assert_reduces(case: Reducing, device: DeviceInfo, way: Way, seed: int = 0) -> set[str]:
-    """Assert that a case equals TFLite's, or lies within its bounds; return the names taken."""
+    """Assert TFLite's results, exact or within bounds; return the alternatives' names."""
     if case.is_exact:
         return assert_exact_way(case.model(), device, way, seed, **options(case, seed))
     return set(assert_float_ways(case.node(), device, way, case.bounds))
 
 
 def assert_reduces_or_refused(case: Reducing, device: DeviceInfo, way: Way, seed: int) -> None:
-    """The same for a drawn case: one that TFLite itself does not take is none."""
+    """Assert the same for a drawn case; reject one that TFLite itself does not run."""
     if case.is_exact:
         assert_exact_or_refused(case.model(), device, way, seed, **options(case, seed))
     else:
         assert_float_or_refused(case.node(), device, way, case.bounds)
 
 
-# Every way to lie: kept or reduced innermost, dense, in turns, in halves of a picture, all of it.
+# Shapes and axes: innermost axis reduced or not, adjacent or alternating axes, all axes.
 SHAPES: list[tuple[tuple[int, ...], tuple[int, ...]]] = [
     ((2, 5, 4, 17), (1, 2)),
     ((3, 37), (-1,)),
@@ -147,7 +147,7 @@ SHAPES: list[tuple[tuple[int, ...], tuple[int, ...]]] = [
 
 @st.composite
 def reductions(draw: st.DrawFn, ops: tuple[str, ...], dtypes: tuple[str, ...]) -> Reducing:
-    """Draw one of up to five dimensions over at least one axis."""
+    """Draw a reduction of up to five dimensions over at least one axis."""
     dtype = draw(st.sampled_from(dtypes))
     shape = tuple(draw(st.lists(st.integers(1, 9) | st.integers(15, 18), min_size=1, max_size=5)))
     while np.prod(shape) > 60000:

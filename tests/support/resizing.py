@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Nodes of the two resizing ops from a few parameters, drawn ones too."""
+"""RESIZE_BILINEAR and RESIZE_NEAREST_NEIGHBOR: nodes from parameters, and strategies."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.support.model import chain_model, const, op, t
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resizing:
-    """One resizing by its parameters."""
+    """The parameters of a resize."""
 
     op: str = "RESIZE_BILINEAR"
     shape: tuple[int, int, int, int] = (1, 3, 5, 3)
@@ -46,7 +46,7 @@ class Resizing:
 
 
 CENTERS = ("", "align_corners", "half_pixel_centers")
-# From each to the other: copies, multiples, fractions, one row or pixel, larger and smaller.
+# Input shapes and output sizes: equal, multiples, fractions, one row or pixel.
 SIZES = [
     ((1, 3, 5, 3), (7, 11)),
     ((2, 4, 3, 5), (8, 6)),
@@ -60,7 +60,7 @@ SIZES = [
 
 @st.composite
 def resizings(draw: st.DrawFn, op: str, dtypes: tuple[str, ...]) -> Resizing:
-    """Draw one; a side is as often a multiple of the input's as anything else."""
+    """Draw a resize; half of the output sides are multiples of the input's."""
     sides = st.integers(1, 13)
 
     def size(side: int) -> int:
