@@ -100,7 +100,7 @@ def test_exception_in_child_is_an_exit_with_its_last_line() -> None:
     heard = ask("nothing")
     assert not heard.is_answered
     assert str(heard.exit) == (
-        "ended with code 1: AttributeError: '_Performer' object has no attribute 'nothing'"
+        "ended with code 1: AttributeError: '_RequestHandler' object has no attribute 'nothing'"
     )
     assert helper._helper is None
 
