@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Times of the delegate against TFLite's own paths, all measured in one run; judges nothing."""
+"""Times of the delegate and of TFLite's paths, measured in one run."""

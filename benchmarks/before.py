@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An older checkout of this project as a contender, in a process of its own."""
+"""An older checkout of this project as a contender, in its own process."""
 
 from __future__ import annotations
 
@@ -47,11 +47,11 @@ def contender(checkout: Path, model: str, setup: Setup, info: DeviceInfo) -> Ite
         try:
             child.stdin.write(f"{json.dumps(question)}\n")
             child.stdin.flush()
-            found: list[float] = json.loads(child.stdout.readline())
+            results: list[float] = json.loads(child.stdout.readline())
         except (OSError, ValueError):
             status = child.wait()
             raise Skipped(f"{checkout.name} does not run the model: exit code {status}") from None
-        return found
+        return results
 
     def timed(_: Callable[[], object], count: int, warmup: int) -> Times:
         runs_ms = ask(warmup + count)[warmup:]

@@ -25,11 +25,11 @@ def main() -> None:
     model, inputs, module, device, tune, threads = json.loads(sys.stdin.readline())
     ours = OpenCLDelegate(model, device, tune=tune)
     interpreter: Any = importlib.import_module(module).Interpreter
-    made = interpreter(model, experimental_delegates=[ours], num_threads=threads)
-    made.allocate_tensors()
-    for details, values in zip(made.get_input_details(), np.load(inputs).values(), strict=True):
-        made.set_tensor(details["index"], values)
-    made.invoke()
+    interp = interpreter(model, experimental_delegates=[ours], num_threads=threads)
+    interp.allocate_tensors()
+    for details, values in zip(interp.get_input_details(), np.load(inputs).values(), strict=True):
+        interp.set_tensor(details["index"], values)
+    interp.invoke()
     runs_ms: list[float] = []
     while True:
         sys.stdout.write(f"{runs_ms}\n")
@@ -38,7 +38,7 @@ def main() -> None:
             return
         marks = [time.perf_counter()]
         for _ in range(int(line)):
-            made.invoke()
+            interp.invoke()
             marks.append(time.perf_counter())
         runs_ms = [(b - a) * 1e3 for a, b in itertools.pairwise(marks)]
 

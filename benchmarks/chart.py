@@ -117,6 +117,6 @@ def _page(path: str | Path, height: float) -> Iterator[Any]:
         axes.set_facecolor("none")
         axes.spines[["top", "right"]].set_visible(False)
         yield axes
-        # The date would make every file differ from the last.
+        # A date would make files differ between runs.
         metadata = {"Date": None} if Path(path).suffix == ".svg" else None
         figure.savefig(path, dpi=110, transparent=True, metadata=metadata)

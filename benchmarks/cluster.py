@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What --scheduler costs: a chunk, many boards, and the memory of a run on many pictures.
+"""The overhead of --scheduler: for a chunk, for many boards, and the memory of a long run.
 
-The scheduler and the boards are processes of this machine. Processor times are told beside wall
-times: they stay what they are where other programs keep the machine busy.
+The scheduler and the boards are processes of this machine. CPU times are shown next to wall
+times, because they do not depend on other programs' load.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ from tflite_opencl.cli.scheduler import Scheduler
 from tflite_opencl.cluster.client import ANYWHERE, Cluster
 from tflite_opencl.models.build import graph, node, numbers, tensor
 
-_SECONDS = 5.0  # that a measurement takes, at least
-_PROCESSES = 4  # of boards, at most: from then on several share one
+_SECONDS = 5.0  # shortest measurement
+_PROCESSES = 4  # most processes of boards: more boards share them
 _WORKERS = (1, 2, 4)
 _BOARDS = (*_WORKERS, 16, 64)
 _CHUNK_S = (0.1, 0.5, 2.0)  # label_image's chunks take the last
@@ -44,7 +44,7 @@ _READY_S, _LOOK_S = 120.0, 0.2
 
 
 @dataclass(frozen=True, slots=True)
-class Started:
+class ClusterProcesses:
     """A scheduler with its boards."""
 
     address: str
@@ -53,22 +53,22 @@ class Started:
 
 
 @dataclass(frozen=True, slots=True)
-class Spent:
-    """What some chunks took."""
+class ChunkTimes:
+    """Times of some chunks."""
 
     chunks: int
     seconds: float
-    command: float  # seconds of processors, as all below
+    command: float  # CPU seconds, as all below
     scheduler: float
     boards: float
 
     def milliseconds(self, seconds: float) -> str:
-        """Return what a chunk took of these."""
+        """Return one of these times per chunk."""
         return f"{1e3 * seconds / self.chunks:.2f}"
 
 
 def cluster(parts: Sequence[str]) -> Iterator[str]:
-    """Yield the lines of tables in Markdown; `parts`: names of PARTS."""
+    """Yield the lines of Markdown tables; `parts`: names of PARTS."""
     for part in parts:
         yield f"{_machine()}\n"
         yield from PARTS[part]()
@@ -85,7 +85,7 @@ def _line(*cells: str) -> str:
 
 
 def _machine() -> str:
-    """Return what a reader of these figures must know of the machine now."""
+    """Return the state of the machine, for readers of the figures."""
     begin_s = time.process_time()
     sum(number for number in range(10**6))
     loop_ms, load = 1e3 * (time.process_time() - begin_s), os.getloadavg()[0]
@@ -96,14 +96,14 @@ def _machine() -> str:
 
 
 def _chunks() -> Iterator[str]:
-    """Yield what a chunk costs that does nothing, or brings bytes."""
+    """Yield the cost of an empty chunk, and of one with bytes."""
     yield from _head(
         *("workers", "chunk", "chunks/s", "ms a chunk and worker"),
         *("scheduler, CPU ms a chunk", "command, CPU ms", "worker, CPU ms"),
     )
     for count, content in [*((count, 0) for count in _WORKERS), (2, _MIB), (2, 16 * _MIB)]:
-        with started(count) as there:
-            spent = waited(there, count, 0.0, os.urandom(content))
+        with running_cluster(count) as there:
+            spent = run_chunks(there, count, 0.0, os.urandom(content))
         size = f"{content // _MIB} MiB" if content else "nothing"
         each = spent.milliseconds(spent.seconds * count)
         parts = map(spent.milliseconds, (spent.scheduler, spent.command, spent.boards))
@@ -112,15 +112,15 @@ def _chunks() -> Iterator[str]:
 
 
 def _boards() -> Iterator[str]:
-    """Yield which part of their time boards work, and what that takes here."""
+    """Yield the utilisation of boards, and the load of this machine."""
     yield from _head(
         *("boards", "a chunk takes, s", "boards work", "chunks/s"),
         *("scheduler, CPU load", "command, CPU load", "all boards, CPU load"),
     )
     for count in _BOARDS:
-        with started(count) as there:
+        with running_cluster(count) as there:
             for seconds in _CHUNK_S:
-                spent = waited(there, count, seconds, b"")
+                spent = run_chunks(there, count, seconds, b"")
                 busy = spent.chunks * seconds / (count * spent.seconds)
                 rate = f"{spent.chunks / spent.seconds:.1f}"
                 loads = spent.scheduler, spent.command, spent.boards
@@ -128,8 +128,8 @@ def _boards() -> Iterator[str]:
                 yield _line(str(count), f"{seconds:g}", f"{busy:.1%}", rate, *shown)
 
 
-def waited(there: Started, count: int, seconds: float, content: bytes) -> Spent:
-    """Let boards wait, chunk by chunk, and return what that took; `content`: crosses with each."""
+def run_chunks(there: ClusterProcesses, count: int, seconds: float, content: bytes) -> ChunkTimes:
+    """Send chunks that wait, and return the times; `content`: bytes sent with each."""
     with Cluster(Scheduler(there.address), needs_device=False) as reached:
         reached.begin(SleepWork(reached.name, None, False, 0.0))
         _until(lambda: reached.places().get(ANYWHERE, 0) >= count)
@@ -145,11 +145,11 @@ def waited(there: Started, count: int, seconds: float, content: bytes) -> Spent:
         before, begin_s = _processors(there), time.perf_counter()
         done = run(chunks)
         took_s, after = time.perf_counter() - begin_s, _processors(there)
-    return Spent(done, took_s, *(b - a for a, b in zip(before, after, strict=True)))
+    return ChunkTimes(done, took_s, *(b - a for a, b in zip(before, after, strict=True)))
 
 
-def _processors(there: Started) -> tuple[float, float, float]:
-    """Return seconds of processors so far: of this process, the scheduler and the boards."""
+def _processors(there: ClusterProcesses) -> tuple[float, float, float]:
+    """Return the CPU seconds of this process, the scheduler and the boards."""
     boards = sum(map(_processor_s, there.boards))
     return time.process_time(), _processor_s(there.scheduler), boards
 
@@ -160,8 +160,8 @@ def _processor_s(process: int) -> float:
 
 
 @contextlib.contextmanager
-def started(count: int) -> Iterator[Started]:
-    """Give a scheduler with so many boards, in processes of their own. Raises: Skipped."""
+def running_cluster(count: int) -> Iterator[ClusterProcesses]:
+    """Yield a scheduler and boards, in separate processes. Raises: Skipped."""
     with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
 
         def start(*command: str) -> int:
@@ -188,7 +188,7 @@ def started(count: int) -> Iterator[Started]:
         ]
         with distributed.Client(address) as client:
             client.wait_for_workers(count, timeout=_READY_S)
-        yield Started(address, scheduler, boards)
+        yield ClusterProcesses(address, scheduler, boards)
 
 
 def _until(is_so: Callable[[], bool]) -> None:
@@ -206,7 +206,7 @@ def _pictures(count: int = _PICTURES) -> Iterator[str]:
         *("a worker with its decoders, MiB", "command, CPU ms a picture"),
         "scheduler, CPU ms a picture",
     )
-    with tempfile.TemporaryDirectory() as folder, started(2) as there:
+    with tempfile.TemporaryDirectory() as folder, running_cluster(2) as there:
         rows = Path(folder, "rows.jsonl")
         command = _classifier(Path(folder), count, there.address, rows)
         samples = [max(1, int(count * part)) for part in _SAMPLES]
@@ -223,20 +223,20 @@ def _pictures(count: int = _PICTURES) -> Iterator[str]:
                 if done >= samples[0]:
                     samples = [each for each in samples if each > done]
                     workers = sum(map(_memory, there.boards)) / len(there.boards)
-                    told = _memory(process.pid), _memory(there.scheduler), workers
+                    memory = _memory(process.pid), _memory(there.scheduler), workers
                     seconds = f"{time.monotonic() - begin_s:.0f}"
                     spent = map(_processor_s, (process.pid, there.scheduler))
                     yield _line(
-                        f"{done:,}", seconds, *(f"{each:.0f}" for each in told),
+                        f"{done:,}", seconds, *(f"{each:.0f}" for each in memory),
                         *(f"{1e3 * each / done:.3f}" for each in spent),
                     )  # fmt: skip
-            _, said = process.communicate()
+            _, output = process.communicate()
         if process.returncode:
-            raise Skipped(f"label_image ended with {process.returncode}: {said.decode()[-200:]}")
+            raise Skipped(f"label_image ended with {process.returncode}: {output.decode()[-200:]}")
 
 
 def _classifier(folder: Path, count: int, address: str, rows: Path) -> list[str]:
-    """Return the command that classifies so many small pictures, which are made here."""
+    """Write small pictures; return the command that classifies them."""
     picture, pooled, flat, shares = (
         tensor(shape, "uint8", scale)
         for shape, scale in (
@@ -263,14 +263,14 @@ def _classifier(folder: Path, count: int, address: str, rows: Path) -> list[str]
 
 
 def _memory(process: int) -> float:
-    """Return the MiB that a process and those it started have resident."""
-    found = 0
+    """Return the resident MiB of a process and its children."""
+    result = 0
     with contextlib.suppress(psutil.Error):
         own = psutil.Process(process)
         for each in (own, *own.children(recursive=True)):
             with contextlib.suppress(psutil.Error):  # it has ended just now
-                found += each.memory_info().rss
-    return found / _MIB
+                result += each.memory_info().rss
+    return result / _MIB
 
 
 PARTS: Mapping[str, Callable[[], Iterator[Any]]] = {

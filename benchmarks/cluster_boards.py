@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """`python -m benchmarks.cluster_boards ADDRESS FIRST COUNT`: a cluster's workers in one process.
 
-So a machine can be many boards that only wait. What a board does besides, as profiling itself, is
-left out: it would be done on this machine for all of them.
+So a machine can simulate many boards, which only wait. Their other work, such as profiling, is
+left out, because this machine would do it for all of them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tflite_opencl.cluster.work import Work
 
 
 class SleepWork(Work):
-    """A board whose device is not this machine's: chunks are seconds to wait, and any bytes."""
+    """A simulated board: chunks are seconds to wait, and any bytes."""
 
     def run(self, chunk: tuple[float, bytes]) -> int:
         seconds, content = chunk

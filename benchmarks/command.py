@@ -105,21 +105,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def parser() -> argparse.ArgumentParser:
     """Return a new parser of all flags."""
-    made = argparse.ArgumentParser(
+    result = argparse.ArgumentParser(
         prog="python -m benchmarks",
         description="Time models through OpenCL and everything else that runs them, in turns. "
         "Without a model: every row of the table that this machine can run.",
     )
-    add = made.add_argument
+    add = result.add_argument
     add("models", nargs="*", metavar="MODEL.tflite", help="files instead of the table's rows")
     add("--rows", type=names, metavar="A,B", help="only these rows of the table")
-    add_flag(made, "list", more=": rows of the table")
-    add_flag(made, "device", more="; for all rows")
-    add_flag(made, "count", 200, f" timed runs a path, in blocks of {BLOCK_RUNS}")
-    add_flag(made, "threads", more=", for all (default: as many as cores)")
-    add_flags(made, tune="full")
+    add_flag(result, "list", more=": rows of the table")
+    add_flag(result, "device", more="; for all rows")
+    add_flag(result, "count", 200, f" timed runs a path, in blocks of {BLOCK_RUNS}")
+    add_flag(result, "threads", more=", for all (default: as many as cores)")
+    add_flags(result, tune="full")
     add_flag(
-        made, "models", MODELS, ": the table's (default: ../shared/models)", Path, dest="folder"
+        result, "models", MODELS, ": the table's (default: ../shared/models)", Path, dest="folder"
     )
     add("--before", type=Path, metavar="DIR",
         help="also the delegate of an older checkout, in a process of its own")  # fmt: skip
@@ -142,16 +142,16 @@ def parser() -> argparse.ArgumentParser:
     add("--cluster", type=names, nargs="?", const=_CLUSTER, metavar="A,B",
         help=f"what --scheduler costs: {', '.join(_CLUSTER)} (default: all), and exit")  # fmt: skip
     add("--pictures", type=Path, metavar="DIR", help="with --loadgen: a folder; else random inputs")
-    add_flag(made, "expect", None, "; with --loadgen", Path, metavar="FILE.csv")
-    add_flag(made, "output", "loadgen", " by --loadgen", Path)
-    add_flags(made, "json", "quiet")
+    add_flag(result, "expect", None, "; with --loadgen", Path, metavar="FILE.csv")
+    add_flag(result, "output", "loadgen", " by --loadgen", Path)
+    add_flags(result, "json", "quiet")
     add("--chart", metavar="FILE", help="also draw it: .svg, .png or .pdf")
     add("--judge", action="store_true", help="exit 1 where a figure of the table is missed")
     add("--docs", nargs="?", type=Path, const=_DOCS, metavar="DIR",
         help="measure all and write it into DIR/performance.md (default docs/)")  # fmt: skip
     add("--from", dest="read", nargs="+", metavar="FILE",
         help="take what --json wrote, of one machine or several, instead of measuring")  # fmt: skip
-    return made
+    return result
 
 
 def _cluster(parts: Sequence[str]) -> Iterator[str]:
@@ -166,10 +166,10 @@ def _cluster(parts: Sequence[str]) -> Iterator[str]:
 
 def _language_model(options: argparse.Namespace) -> str:
     gguf = str(options.models[0] if options.models else package.weights(is_fetched=False))
-    told = Options(options.device, tune=options.tune)
+    delegate_options = Options(options.device, tune=options.tune)
     threads = options.threads or len(os.sched_getaffinity(0))
     with bars.waiting("") as tell:
-        return language.language_model(gguf, options.tokens, threads, told, tell)
+        return language.language_model(gguf, options.tokens, threads, delegate_options, tell)
 
 
 def _loadgen(options: argparse.Namespace) -> str:
@@ -197,17 +197,17 @@ def _measured(options: argparse.Namespace) -> BenchmarkReport:
     if options.models:
         chosen = [*map(rows.model_row, options.models)]
     with _setup(options) as setup:
-        results, found = [], []
+        results, matches = [], []
         for row in chosen:
             with _progress(row.name, options, not options.models):
                 results.append(row.result(setup))
                 gc.collect()  # a peer's threads go with it
         for name in series.NAMES if options.series else ():
             with _progress(name, options):
-                found.append(series.measured(name, setup))
+                matches.append(series.measured(name, setup))
         profiled = list(_taken_apart(options, setup)) if options.layers else []
         return BenchmarkReport(
-            machine(setup.runtime, setup.threads, load_before), results, found, profiled
+            machine(setup.runtime, setup.threads, load_before), results, matches, profiled
         )
 
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How far what a first start runs is from what is tuned, and which choices make the difference.
+"""The difference between a first start and a tuned one, and the choices that cause it.
 
-A first start takes lower()'s first alternative of each node, and the form that the engine expects.
-So this says what the order of alternatives, or that expectation, should be on a device.
+A first start runs lower()'s first alternative of each node, and the expected dispatch mode.
+So this shows what the order of alternatives, or that expectation, should be on a device.
 """
 
 from __future__ import annotations
@@ -27,60 +27,60 @@ from delegate import Model
 MODELS = (V1, SHUFFLENET, SQUEEZENET, V2_FLOAT)
 _CACHE = "TFLITE_OPENCL_CACHE"
 _FIRST, _TUNED = "first start", "tuned"
-_WORTH = 1.05  # times as long: choices that are nearer than this are noise
-# What the logger `delegate` tells of what it measured: "node 3 (CONV_2D): tiled 610 us, plain 718
+_WORTH = 1.05  # relative time: smaller differences are noise
+# Messages of the logger `delegate` about measurements: "node 3 (CONV_2D): tiled 610 us, plain 718
 # us" in lower()'s order, and "whole: 0, one by one 1579 us".
 _NODE = re.compile(r"node \d+ \((\w+)\): (.* us)$")
 _CHOICE = re.compile(r"(?:, |^)(.+?) (\d+) us")
 
 
 def first_starts(models: Sequence[str | Path], setup: Setup) -> str:
-    """Return a table of both for each model, then what was chosen otherwise.
+    """Return a table of both times for each model, then the choices that differ.
 
     Raises: Skipped: a model is not there.
     """
     lines = []
     for name in models:
-        with _told() as told:
+        with _log_lines() as log_lines:
             times = _times(setup.model(name)[0], setup)
         ratio = times[_FIRST] / times[_TUNED]
         lines += [
             f"{Path(name).name}: first start {times[_FIRST]:.3f} ms, tuned {times[_TUNED]:.3f} ms, "
             f"{ratio:.2f} times as long",
-            *(f"  {line}" for line in told if line.startswith("whole: ")),
-            *_other_choices(told),
+            *(f"  {line}" for line in log_lines if line.startswith("whole: ")),
+            *_other_choices(log_lines),
         ]
     return "\n".join(lines)
 
 
 def _times(model: str, setup: Setup) -> dict[str, float]:
-    """Return the least milliseconds of a run, of both, taken in turns."""
+    """Return the shortest run of both in milliseconds, interleaved."""
     with (
         closing(_opened(model, setup, "quick")) as first,
         closing(_opened(model, setup, "full")) as tuned,
     ):
         inputs = [np.zeros(each.shape, each.dtype) for each in first.input_details]
         both = {_FIRST: first, _TUNED: tuned}
-        made = [Contender(name, partial(one.run, inputs)) for name, one in both.items()]
-        return {name: times.min_ms for name, times in timed(made, setup.runs).items()}
+        contenders = [Contender(name, partial(one.run, inputs)) for name, one in both.items()]
+        return {name: times.min_ms for name, times in timed(contenders, setup.runs).items()}
 
 
 def _opened(model: str, setup: Setup, tune: str) -> Model:
-    """Return a model that is opened with an empty cache."""
-    kept = os.environ.get(_CACHE)
+    """Return a model opened with an empty cache."""
+    old_cache = os.environ.get(_CACHE)
     with tempfile.TemporaryDirectory() as empty:
         os.environ[_CACHE] = empty
         try:
             return Model(model, setup.device, tune=tune)
         finally:
             del os.environ[_CACHE]
-            if kept is not None:
-                os.environ[_CACHE] = kept
+            if old_cache is not None:
+                os.environ[_CACHE] = old_cache
 
 
 @contextmanager
-def _told() -> Iterator[list[str]]:
-    """Give the lines that the delegate logs inside."""
+def _log_lines() -> Iterator[list[str]]:
+    """Yield a list that gets the delegate's log lines."""
     lines: list[str] = []
     handler = logging.Handler()
     handler.emit = lambda record: lines.append(record.getMessage())  # type: ignore[method-assign]

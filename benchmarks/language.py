@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A language model on the device beside TFLite's CPU and llama.cpp, of the same weights.
+"""A language model on the device, on TFLite's CPU and in llama.cpp, with the same weights.
 
-Each contender is a process of its own, and all take turns. Each gets the same tokens, and those
-that follow are the best by its own logits.
+Each contender is a process; runs are interleaved. Each gets the same prompt, and continues with
+the best tokens by its own logits.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tflite_opencl.generate.tokens import Tokens
 from tflite_opencl.generate.weights import KINDS
 
 PROMPT = "What is gravity?"
-ROUNDS = 9  # in which the contenders take turns: their medians count
+ROUNDS = 9  # interleaved rounds, whose medians count
 
 
 def language_model(
@@ -28,7 +28,7 @@ def language_model(
 ) -> str:
     """Return a table in Markdown: a prompt's tokens, and `count` that follow.
 
-    `tell`: is told what is done. Raises: CommandError: the file cannot be used.
+    `tell`: gets progress messages. Raises: CommandError: the file cannot be used.
     """
     paths = {}
     for kind in KINDS:
@@ -43,11 +43,11 @@ def language_model(
     def failed(name: str, error: CommandError) -> None:
         missing.append(f"without {name}: {error}")
 
-    found = compared(paths, {"prompt": tokens, "count": count}, tell, failed, ROUNDS)
-    if not found:
+    result = compared(paths, {"prompt": tokens, "count": count}, tell, failed, ROUNDS)
+    if not result:
         return "\n".join(missing)
-    rows = rows_of([*found.values()])
+    rows = rows_of([*result.values()])
     heads = ["path", *(name for name, _ in rows)]
-    lines = [[name, *(cells[at] for _, cells in rows)] for at, name in enumerate(found)]
+    lines = [[name, *(cells[at] for _, cells in rows)] for at, name in enumerate(result)]
     begin = f"{len(tokens)} tokens, and {count} that follow"
     return "\n".join([begin, "", markdown_table(heads, lines), *missing])

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""llama.cpp in the place of a .tflite file: python -m benchmarks.language_peer.
+"""llama.cpp instead of a .tflite file: python -m benchmarks.language_peer.
 
-It answers what tflite_opencl/generate/path_child.py answers. All but places and threads is as
-llama-cpp-python has it. There is no other peer: tinygrad 0.14's wheel lacks a part of its llm.
+It has the protocol of tflite_opencl/generate/path_child.py. All but places and threads are
+llama-cpp-python's defaults. There is no other peer: tinygrad 0.14's wheel lacks a part of its llm.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ NAME = "llama.cpp"
 
 
 class LlamaCpp(Generator):
-    """A generator whose tokens llama.cpp runs."""
+    """A generator that runs on llama.cpp."""
 
     def __init__(self, gguf: str, folder: str, places: int, threads: int) -> None:
         """Open a GGUF file, whose tokenizer.json lies in `folder`.
 
-        Raises: CommandError: llama.cpp is not here, or refuses the file.
+        Raises: CommandError: llama.cpp is not installed, or refuses the file.
         """
         self.text, begun = Tokens(Path(folder)), time.perf_counter()
         try:
@@ -44,7 +44,7 @@ class LlamaCpp(Generator):
 
 
 class _Form:
-    """Its caches, and what runs tokens."""
+    """The KV cache, and runs of tokens."""
 
     def __init__(self, gguf: str, places: int, threads: int) -> None:
         self._library = imported("llama_cpp", "llama-cpp-python")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A model node by node: time, work, and the share of what the device was seen to do at most."""
+"""A model node by node: time, work, and the fraction of the measured peak."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ from delegate import DeviceInfo
 from delegate.inspect import write_model
 from tflite_opencl.timing.profile import Profile, profile_of
 
-# Layers that are easy for any kernel: (side, channels) of a 1x1 convolution whose data stays in a
+# Layers that reach a device's peak: (side, channels) of a 1x1 convolution whose data stays in a
 # cache, and of a FULLY_CONNECTED one whose weights are read once each, as many bytes as V1 has.
 _COMPUTE = ((14, 512), (28, 256), (28, 512))
 _MEMORY = ((1024, 1024), (1024, 4096))
 
 
 def layers_of(model: str, info: DeviceInfo, setup: Setup) -> Layers:
-    """Return every node of a model on a device with its work, of the shortest of some runs."""
+    """Return every node of a model with its work, from the shortest of some runs on a device."""
     return beside_peaks(model, _profile(model, info, setup), info, setup)
 
 
 def beside_peaks(model: str, found: Profile, info: DeviceInfo, setup: Setup) -> Layers:
-    """Return the nodes of a profile beside the most that the device did for their type."""
+    """Return the nodes of a profile with the device's peak for their type."""
     layers = _layers(found)
     dtype = setup.workload(model).graph.inputs[0].dtype
-    made = _easiest(info, setup, "float32" if dtype == "float32" else "uint8")
-    work = max((*layers, *made), key=lambda layer: layer.multiply_adds / layer.microseconds)
-    moved = max((*layers, *made), key=lambda layer: layer.bytes_moved / layer.microseconds)
+    result = _easiest(info, setup, "float32" if dtype == "float32" else "uint8")
+    work = max((*layers, *result), key=lambda layer: layer.multiply_adds / layer.microseconds)
+    moved = max((*layers, *result), key=lambda layer: layer.bytes_moved / layer.microseconds)
     return Layers(
         model=Path(model).stem,
         device=named(info),
@@ -40,7 +40,7 @@ def beside_peaks(model: str, found: Profile, info: DeviceInfo, setup: Setup) -> 
         peak_source=(
             f"the best this delegate did on that device: multiply-adds in {work.op} {work.shape}, "
             f"bytes in {moved.op} {moved.shape}; tried were the model's own layers and "
-            f"{len(made)} made to be easy"
+            f"{len(result)} made to be easy"
         ),
         layers=layers,
     )
@@ -68,8 +68,10 @@ def _layers(found: Profile) -> list[LayerProfile]:
 
 @cache
 def _easiest(info: DeviceInfo, setup: Setup, dtype: str) -> list[LayerProfile]:
-    """Return the easy layers of a type, measured once a run of the benchmark."""
-    return [each for made in _easy(setup, dtype) for each in _layers(_profile(made, info, setup))]
+    """Return the peak layers of a type, measured once in a run of the benchmark."""
+    return [
+        each for result in _easy(setup, dtype) for each in _layers(_profile(result, info, setup))
+    ]
 
 
 def _easy(setup: Setup, dtype: str) -> Iterator[str]:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """MLPerf's LoadGen drives a classifier: SingleStream and Offline, for speed and for accuracy.
 
-Its own files are kept as they are. It is no official submission: neither the pictures nor the
+Its files are kept unchanged. It is no official submission: neither the pictures nor the
 durations are MLPerf's.
 """
 
@@ -27,9 +27,9 @@ from tflite_opencl.pictures.find_pictures import picture_paths
 from tflite_opencl.pictures.image import load_picture, to_input
 
 _SUMMARY, _ACCURACY = "mlperf_log_summary.txt", "mlperf_log_accuracy.json"
-_RANDOM = 64  # inputs where there are no pictures
-_TRIAL_S = 0.5  # in which the rate is measured that Offline is told
-# What is shown of a summary, by the scenario.
+_RANDOM = 64  # random inputs, if there are no pictures
+_TRIAL_S = 0.5  # to measure the rate for Offline
+# The lines of a summary to show, by scenario.
 _SHOWN = {
     "SingleStream": ("90.0th percentile latency (ns)", "50.00 percentile latency (ns)"),
     "Offline": ("Samples per second",),
@@ -39,10 +39,10 @@ _ALWAYS = ("Result is", "Min duration satisfied", "Min queries satisfied")
 
 @dataclass(frozen=True, slots=True)
 class Samples:
-    """What LoadGen asks for by number."""
+    """The samples, which LoadGen requests by number."""
 
     inputs: Sequence[NDArray[Any]]
-    right: Sequence[frozenset[int]]  # classes that are right; () where nobody knows them
+    right: Sequence[frozenset[int]]  # right classes; () if unknown
 
 
 def samples_of(model: Model, pictures: Path | None, expected: Path | None) -> Samples:
@@ -86,8 +86,8 @@ def _expected(path: Path, background: int) -> dict[str, frozenset[int]]:
         }
 
 
-class Driven:
-    """A model as LoadGen's system under test: a thread of its own runs what is asked for."""
+class SystemUnderTest:
+    """A model as LoadGen's system under test, which runs queries in a thread."""
 
     def __init__(self, loadgen: Any, model: Model, samples: Samples) -> None:
         self._loadgen, self._model, self._samples = loadgen, model, samples
@@ -102,7 +102,7 @@ class Driven:
         settings.min_duration_ms = int(1000 * seconds)
         settings.min_query_count = 1
         if scenario == "Offline":
-            # LoadGen asks for so many samples once; too few would end before the time.
+            # LoadGen sends these samples once; too few would end early.
             settings.offline_expected_qps = 2 * self._rate()
         logs = loadgen.LogSettings()
         logs.log_output.outdir = str(folder)
@@ -119,9 +119,9 @@ class Driven:
         return _facts((folder / _SUMMARY).read_text("utf-8"))
 
     def _issue(self, queries: Sequence[Any]) -> None:
-        # LoadGen wants the call back at once.
-        asked = [(query.id, query.index) for query in queries]
-        threading.Thread(target=self._answer, args=(asked,)).start()
+        # LoadGen requires that the callback returns at once.
+        requests = [(query.id, query.index) for query in queries]
+        threading.Thread(target=self._answer, args=(requests,)).start()
 
     def _answer(self, asked: Sequence[tuple[int, int]]) -> None:
         size = self._model.batch
@@ -143,7 +143,7 @@ class Driven:
         return first
 
     def _rate(self) -> float:
-        """Return samples a second, as Offline is asked for so many as fill its time."""
+        """Return samples a second: Offline gets as many as fill its time."""
         begin_s, done = time.perf_counter(), 0
         while (taken_s := time.perf_counter() - begin_s) < _TRIAL_S or not done:
             self._outputs([0] * self._model.batch)
@@ -165,12 +165,12 @@ def _facts(summary: str) -> dict[str, str]:
 
 
 def accuracy(log: str, samples: Samples, dtype: str) -> float:
-    """Return the part of pictures whose best class is right, by what LoadGen has logged."""
-    found = {}
-    for entry in json.loads(log):
-        output = np.frombuffer(bytes.fromhex(entry["data"]), dtype)
-        found[entry["qsl_idx"]] = int(output.argmax()) in samples.right[entry["qsl_idx"]]
-    return sum(found.values()) / len(samples.right)
+    """Return the fraction of pictures whose best class is right, from LoadGen's log."""
+    results = {}
+    for row in json.loads(log):
+        output = np.frombuffer(bytes.fromhex(row["data"]), dtype)
+        results[row["qsl_idx"]] = int(output.argmax()) in samples.right[row["qsl_idx"]]
+    return sum(results.values()) / len(samples.right)
 
 
 def loadgen(
@@ -181,7 +181,7 @@ def loadgen(
     pictures: Path | None = None,
     expected: Path | None = None,
 ) -> str:
-    """Return what LoadGen says of a model on a device, as lines.
+    """Return LoadGen's results for a model on a device, as lines.
 
     `seconds`: of each run for speed. `folder`: of its files, as in a submission's results.
     `opened`: a batch -> a context with the Model.
@@ -192,20 +192,20 @@ def loadgen(
         raise Skipped(f"{model} is not here")
     lines = ["No official MLPerf result: own pictures and durations, LoadGen's own files."]
     for scenario, batch in {"SingleStream": 1, "Offline": 8}.items():
-        with opened(batch) as made:
-            samples = samples_of(made, pictures, expected)
-            driven = Driven(module, made, samples)
+        with opened(batch) as result:
+            samples = samples_of(result, pictures, expected)
+            driven = SystemUnderTest(module, result, samples)
             facts = driven.run(
                 scenario, "PerformanceOnly", seconds, folder / scenario / "performance/run_1"
             )
-            told = [
+            facts_lines = [
                 f"{name} {facts[name]}" for name in (*_SHOWN[scenario], *_ALWAYS) if name in facts
             ]
-            lines.append(f"{scenario}, {batch} at once: {'; '.join(told)}")
+            lines.append(f"{scenario}, {batch} at once: {'; '.join(facts_lines)}")
             if samples.right:
                 place = folder / scenario / "accuracy"
                 driven.run(scenario, "AccuracyOnly", seconds, place)
                 log = (place / _ACCURACY).read_text("utf-8")
-                part = accuracy(log, samples, made.output_details[0].dtype)
+                part = accuracy(log, samples, result.output_details[0].dtype)
                 lines.append(f"{scenario}: top-1 {part:.1%} of {len(samples.right)} pictures")
     return "\n".join([*lines, f"files: {folder}"])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Callables that take turns -> their times, and how they compare. Knows no model."""
+"""Interleaved timing of callables, and the comparison of their times."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ class Contender:
 
     name: str
     run: Callable[[], object]
-    every: int = 1  # takes part in one of so many rounds: the slow ones that are shown, not judged
-    # Times so many runs after so many others: another process times its own.
+    every: int = 1  # takes part in every n-th round: n > 1 for slow paths that are not judged
+    # Times runs after warm-up runs in another process.
     measure: Callable[[Callable[[], object], int, int], Times] = measure
 
 
 @dataclass(frozen=True, slots=True)
 class PathTimes:
-    """What one contender took, and the leader's time over its time."""
+    """The times of one contender, and the ratio of the leader's time to its time."""
 
     runs: int
     min_ms: float
@@ -101,12 +101,12 @@ def compared(blocks: Mapping[str, Mapping[int, Times]]) -> Mapping[str, PathTime
 
 
 def timed(contenders: Sequence[Contender], runs: int) -> Mapping[str, PathTimes]:
-    """Return the summary of each contender, of at least `runs` runs that took turns."""
+    """Return the summary of each contender, of at least `runs` interleaved runs."""
     return compared(in_turns(contenders, runs))
 
 
 def repeated(run: Callable[[], object], times: int) -> Callable[[], object]:
-    """Return so many runs as one."""
+    """Return `count` runs as one callable."""
 
     def several() -> None:
         for _ in range(times):

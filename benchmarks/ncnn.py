@@ -33,23 +33,23 @@ def ncnn(
     module = imported("ncnn")
     if is_vulkan and not module.get_gpu_count():
         raise Skipped("there is no Vulkan device")
-    found = module.Net()
-    found.opt.num_threads, found.opt.use_vulkan_compute = threads, is_vulkan
+    result = module.Net()
+    result.opt.num_threads, result.opt.use_vulkan_compute = threads, is_vulkan
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "network.onnx")
         path.write_bytes(onnx)
         shape = ",".join(map(str, picture.shape))
         command = [str(_converter()), str(path), f"inputshape=[{shape}]", "fp16=0"]
-        told = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
-        made = Path(folder, "network.ncnn.param"), Path(folder, "network.ncnn.bin")
-        if told.returncode or any(not each.is_file() for each in made):
-            raise Skipped(f"pnnx does not convert the network: exit code {told.returncode}")
-        found.load_param(str(made[0]))
-        found.load_model(str(made[1]))
+        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+        files = Path(folder, "network.ncnn.param"), Path(folder, "network.ncnn.bin")
+        if done.returncode or any(not each.is_file() for each in files):
+            raise Skipped(f"pnnx does not convert the network: exit code {done.returncode}")
+        result.load_param(str(files[0]))
+        result.load_model(str(files[1]))
     planes: Any = module.Mat(np.ascontiguousarray(picture[0]))
 
     def run() -> NDArray[np.float32]:
-        with found.create_extractor() as step:
+        with result.create_extractor() as step:
             step.input("in0", planes)
             _, scores = step.extract("out0")
             return np.array(scores)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A network while it grows, its weights random: layers for models whose speed alone matters."""
+"""A builder of networks with random weights, for models of which only the speed matters."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from delegate.inspect import Graph, Node, Tensor, flexbuffer_of, write_model
 from tflite_opencl.models.build import constant, graph, integers, node, numbers, tensor
 
-# Scale and zero point of what a tensor holds.
+# Scale and zero point by content of a tensor.
 _QUANTIZATION: dict[str, dict[str, tuple[float, int]]] = {
     "uint8": {"picture": (1 / 128, 128), "activation": (6 / 255, 0), "shares": (1 / 256, 0),
               "logits": (0.166, 66), "codes": (0.06, 131)},
@@ -24,7 +24,7 @@ _QUANTIZATION: dict[str, dict[str, tuple[float, int]]] = {
 class Network:
     """A graph of uint8 with a scale a tensor, of int8 with a scale a channel, or of float32.
 
-    Its methods add nodes, and return what the last one computes.
+    Its methods add nodes, and return the output of the last one.
     """
 
     def __init__(self, dtype: str = "uint8") -> None:
@@ -108,9 +108,9 @@ class Network:
 
     def halves(self, x: Tensor) -> list[Tensor]:
         """Add a SPLIT of the channels, and return both parts."""
-        found = [replace(x, shape=(*x.shape[:3], x.shape[3] // 2)) for _ in range(2)]
-        self.nodes.append(node("SPLIT", [numbers(3), x], found, {"num_splits": 2}))
-        return found
+        results = [replace(x, shape=(*x.shape[:3], x.shape[3] // 2)) for _ in range(2)]
+        self.nodes.append(node("SPLIT", [numbers(3), x], results, {"num_splits": 2}))
+        return results
 
     def detections(
         self, codes: Tensor, scores: Tensor, anchors: NDArray[np.float32], most: int
@@ -126,13 +126,13 @@ class Network:
             use_regular_nms=False, nms_score_threshold=1e-8, nms_iou_threshold=0.6,
             num_classes=scores.shape[2] - 1, y_scale=10.0, x_scale=10.0, h_scale=5.0, w_scale=5.0,
         )  # fmt: skip
-        found = [tensor(shape) for shape in ((1, most, 4), (1, most), (1, most), (1,))]
+        results = [tensor(shape) for shape in ((1, most, 4), (1, most), (1, most), (1,))]
         inputs = [codes, scores, rounded]
         op = "TFLite_Detection_PostProcess"
-        self.nodes.append(node(op, inputs, found, options, is_custom=True))
+        self.nodes.append(node(op, inputs, results, options, is_custom=True))
 
     def floats(self, shape: tuple[int, ...], terms: float) -> Tensor:
-        """Return constants that keep the size of what they are multiplied with in so many terms."""
+        """Return weights such that sums of `terms` products are about as large as their inputs."""
         return constant((self._rng.standard_normal(shape) / np.sqrt(terms)).astype(np.float32))
 
     def _weights(
@@ -157,7 +157,7 @@ class Network:
         return constant(codes, scales, zero_point, axis=axis), constant(bias, of_products)
 
     def graph(self, description: str) -> Graph:
-        """Return what was added: from what no node writes to what no node reads."""
+        """Return the graph; its inputs are written by no node, its outputs read by none."""
         return replace(graph(self.nodes), description=f"{description}, random weights")
 
 

@@ -112,18 +112,18 @@ def v1_features(network: Network, width: float, picture: Tensor) -> list[Tensor]
         return max(8, int(at_width_1 * width))
 
     x = network.convolution(picture, channels(32), 3, 2)
-    found = []
+    results = []
     for out_c, stride in _PAIRS:
         x = network.convolution(x, x.shape[3], 3, stride, is_depthwise=True)
         x = network.convolution(x, channels(out_c))
-        found.append(x)
-    return found
+        results.append(x)
+    return results
 
 
 def _anchors(sides: Sequence[int]) -> NDArray[np.float32]:
     """Return the anchors of square maps of these sides: (n, 4), centers, heights and widths."""
     scales = [*np.linspace(_SMALLEST, _LARGEST, len(sides)), 1.0]
-    found = []
+    results = []
     for number, side in enumerate(sides):
         scale, between = scales[number], np.sqrt(scales[number] * scales[number + 1])
         # Scale and ratio of width to height.
@@ -135,8 +135,8 @@ def _anchors(sides: Sequence[int]) -> NDArray[np.float32]:
         )
         middles = (np.arange(side) + 0.5) / side
         y, x, kind = np.meshgrid(middles, middles, np.arange(len(kinds)), indexing="ij")
-        found.append(np.stack([y, x, *sizes[kind].transpose(3, 0, 1, 2)], axis=-1).reshape(-1, 4))
-    return np.concatenate(found).astype(np.float32)
+        results.append(np.stack([y, x, *sizes[kind].transpose(3, 0, 1, 2)], axis=-1).reshape(-1, 4))
+    return np.concatenate(results).astype(np.float32)
 
 
 def mobilenet_v2(resolution: int = 224) -> Graph:

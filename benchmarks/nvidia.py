@@ -30,18 +30,18 @@ def one_picture(row: TableRow, setup: Setup, info: DeviceInfo, model: str) -> Ro
     workload, delegate = setup.workload(model), setup.delegate(model, info)
     (picture,) = workload.inputs
     with setup.opened(model, info.index) as ours:
-        found = Peers([Contender(_THROUGH_MODEL, lambda: ours.run(picture))])
-        found.add(OPENCL, lambda: workload.interpreter("auto", [delegate]).invoke)
-        found.add(setup.runtime.kernels("auto"), lambda: workload.interpreter("auto").invoke)
-        found.add(f"{_PYTORCH}, CUDA graph", lambda: _pytorch(workload.graph, 1, is_graph=True))
-        paths = timed(found.contenders, setup.runs)
+        result = Peers([Contender(_THROUGH_MODEL, lambda: ours.run(picture))])
+        result.add(OPENCL, lambda: workload.interpreter("auto", [delegate]).invoke)
+        result.add(setup.runtime.kernels("auto"), lambda: workload.interpreter("auto").invoke)
+        result.add(f"{_PYTORCH}, CUDA graph", lambda: _pytorch(workload.graph, 1, is_graph=True))
+        paths = timed(result.contenders, setup.runs)
         exact = difference(ours.run(picture), workload.reference())
     fastest_ms = min(paths[name].min_ms for name in (_THROUGH_MODEL, OPENCL))
     return RowResult(
         paths=paths,
         figures=[Figure(row.goals[0], fastest_ms, _reason(info, setup))],
         exact=exact,
-        missing=found.missing,
+        missing=result.missing,
     )
 
 
@@ -50,17 +50,19 @@ def many_pictures(row: TableRow, setup: Setup, info: DeviceInfo, model: str) -> 
     workload = setup.workload(model)
     batch = np.concatenate([workload.inputs[0]] * BATCH)
     with setup.opened(model, info.index, BATCH) as ours:
-        found = Peers([Contender(OPENCL, _stream(ours, batch))])
+        available = Peers([Contender(OPENCL, _stream(ours, batch))])
         name = f"{_PYTORCH}, channels last"
-        found.add(name, lambda: repeated(_pytorch(workload.graph, BATCH, False), _BATCHES_A_RUN))
-        paths = timed(found.contenders, min(setup.runs, _ROUNDS_OF_BATCHES))
+        available.add(
+            name, lambda: repeated(_pytorch(workload.graph, BATCH, False), _BATCHES_A_RUN)
+        )
+        paths = timed(available.contenders, min(setup.runs, _ROUNDS_OF_BATCHES))
         (scores,) = ours.run(batch)
     rates, notes = _rates(paths)
     return RowResult(
         paths=paths,
         figures=[Figure(row.goals[0], rates[OPENCL], _reason(info, setup))],
         exact=difference([scores[-1:]], workload.reference()),
-        missing=found.missing,
+        missing=available.missing,
         notes=notes,
     )
 
@@ -98,8 +100,8 @@ def _rates(paths: Mapping[str, PathTimes]) -> tuple[dict[str, float], list[str]]
     """Return each path's pictures a second, in its fastest run, and a note of them."""
     pictures = BATCH * _BATCHES_A_RUN
     rates = {path: pictures / times.min_ms * 1e3 for path, times in paths.items()}
-    told = ", ".join(f"{path}: {rate:,.0f} pictures/s" for path, rate in rates.items())
-    return rates, [f"a run is {_BATCHES_A_RUN} batches; {told}"]
+    note = ", ".join(f"{path}: {rate:,.0f} pictures/s" for path, rate in rates.items())
+    return rates, [f"a run is {_BATCHES_A_RUN} batches; {note}"]
 
 
 def _stream(model: Model, batch: NDArray[Any]) -> Callable[[], object]:

@@ -66,8 +66,8 @@ class _Builder:
         kind = types.UINT8 if self.is_quantized else types.FLOAT
         shape = self.batch, channels, height, width
         given = helper.make_tensor_value_info("input", kind, shape)
-        made = helper.make_tensor_value_info("output", types.FLOAT, (self.batch, None))
-        graph = helper.make_graph(self.nodes, "network", [given], [made], self.constants)
+        output = helper.make_tensor_value_info("output", types.FLOAT, (self.batch, None))
+        graph = helper.make_graph(self.nodes, "network", [given], [output], self.constants)
         model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", _OPSET)])
         model.ir_version = 8  # what runtimes of 2023 read, too
         return bytes(model.SerializeToString())

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who else runs a model, or the same network: each as a callable, or the reason why not.
+"""Other runtimes with the model or the same network: a callable each, or why it is missing.
 
-Only what is asked for is imported; nothing is timed here.
+Only requested packages are imported; nothing is timed here.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from tflite_opencl.oracle.values import input_sets
 ONNX_RUNTIME = "ONNX Runtime"
 OPENVINO = "OpenVINO"
 TINYGRAD = "tinygrad"
-# Slow paths, shown for comparison and never judged, run in one round of so many.
+# Slow paths are not judged, and run only in every n-th round.
 _SLOW = 4
 
 
 class Workload:
-    """One model as every peer wants it."""
+    """One model in the formats of all peers."""
 
     def __init__(self, model: str, runtime: Runtime, threads: int) -> None:
         self.model, self.runtime, self.threads = model, runtime, threads
@@ -46,9 +46,9 @@ class Workload:
         self, kernels: str, delegates: Sequence[object] = (), threads: int | None = None
     ) -> Any:
         """Return TFLite's interpreter of the model, after its first run."""
-        made = allocated(self.runtime, self.model, kernels, delegates, threads or self.threads)
-        run_once(made, self.inputs)
-        return made
+        result = allocated(self.runtime, self.model, kernels, delegates, threads or self.threads)
+        run_once(result, self.inputs)
+        return result
 
     def reference(self) -> list[NDArray[Any]]:
         """Return the outputs of TFLite's reference kernels."""
@@ -56,7 +56,7 @@ class Workload:
 
     @cached_property
     def picture(self) -> NDArray[Any]:
-        """The first input as ONNX has it: (1, c, h, w), uint8."""
+        """The first input in ONNX's layout: (1, c, h, w), uint8."""
         if len(self.inputs) != 1 or self.inputs[0].ndim != 4:
             raise Skipped("the model's input is not one picture")
         planes = self.inputs[0].transpose(0, 3, 1, 2)
@@ -72,14 +72,14 @@ class Workload:
 
 @dataclass(frozen=True, slots=True)
 class Peers:
-    """Those that are here, and why the others are not."""
+    """The available peers, and the reasons of missing ones."""
 
     contenders: list[Contender] = field(default_factory=list)
     missing: dict[str, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
 
     def add(self, name: str, make: Callable[[], Callable[[], object]], every: int = 1) -> None:
-        """Make a contender, run it once, and keep it or the reason why it is not there."""
+        """Create a contender and run it once; record it, or the reason why it is missing."""
         try:
             run = make()
             run()
@@ -90,29 +90,31 @@ class Peers:
 
 
 def peers(workload: Workload, with_tinygrad: bool = False) -> Peers:
-    """Return every other way to run the model that there is on this machine's CPU."""
-    found = Peers()
+    """Return all other runtimes on this machine's CPU."""
+    available = Peers()
     runtime = workload.runtime
-    found.add(runtime.kernels("auto"), lambda: workload.interpreter("auto").invoke)
+    available.add(runtime.kernels("auto"), lambda: workload.interpreter("auto").invoke)
     builtin = runtime.kernels("builtin")
-    found.add(builtin, lambda: workload.interpreter("builtin").invoke, _SLOW)
-    found.add(ONNX_RUNTIME, lambda: onnx_runtime(workload.onnx, workload.picture, workload.threads))
-    found.add(OPENVINO, lambda: openvino(workload.onnx, [workload.picture], workload.threads))
-    found.add(
+    available.add(builtin, lambda: workload.interpreter("builtin").invoke, _SLOW)
+    available.add(
+        ONNX_RUNTIME, lambda: onnx_runtime(workload.onnx, workload.picture, workload.threads)
+    )
+    available.add(OPENVINO, lambda: openvino(workload.onnx, [workload.picture], workload.threads))
+    available.add(
         f"{OPENVINO} on the .tflite",
         lambda: openvino(workload.model, workload.inputs, workload.threads),
         _SLOW,
     )
     if runtime.name != "tflite-runtime":
-        found.add("tflite-runtime", lambda: _tflite_runtime(workload), _SLOW)
+        available.add("tflite-runtime", lambda: _tflite_runtime(workload), _SLOW)
     if with_tinygrad:
-        found.add(TINYGRAD, lambda: _tinygrad(workload), _SLOW)
-    _add_ncnn(found, workload)
-    return found
+        available.add(TINYGRAD, lambda: _tinygrad(workload), _SLOW)
+    _add_ncnn(available, workload)
+    return available
 
 
 def _add_ncnn(found: Peers, workload: Workload) -> None:
-    """Add ncnn on the CPU and through Vulkan, and note how far its own two results lie apart."""
+    """Add ncnn on the CPU and through Vulkan, and note the difference of their results."""
     scores = {}
     for name, is_vulkan in ((ncnn.NAME, False), (ncnn.ON_VULKAN, True)):
 
@@ -166,12 +168,12 @@ def openvino(
 def _tflite_runtime(workload: Workload) -> Callable[[], object]:
     module = imported("tflite_runtime.interpreter", "tflite-runtime")
     try:
-        made = module.Interpreter(workload.model, num_threads=workload.threads)
-        made.allocate_tensors()
-        run_once(made, workload.inputs)
+        interp = module.Interpreter(workload.model, num_threads=workload.threads)
+        interp.allocate_tensors()
+        run_once(interp, workload.inputs)
     except (AttributeError, ImportError, RuntimeError, SystemError, ValueError) as error:
         raise Skipped(f"does not run: {_last_line(error)}") from error
-    run: Callable[[], object] = made.invoke
+    run: Callable[[], object] = interp.invoke
     return run
 
 
@@ -194,7 +196,7 @@ def _tinygrad(workload: Workload) -> Callable[[], object]:
                 with tinygrad.Context(DEV="CL"):
                     return step(tinygrad.Tensor(picture)).numpy()
 
-            for _ in range(3):  # it records in the second run, and plays from the third on
+            for _ in range(3):  # it captures in the second run, and replays from the third on
                 run()
         except (AttributeError, OSError, RuntimeError) as error:
             raise Skipped(f"does not run: {_last_line(error)}") from error
@@ -208,8 +210,8 @@ def _last_line(error: BaseException) -> str:
 
 def versions(runtime: Runtime) -> Mapping[str, str]:
     """Return the version of each peer's package that is installed."""
-    found = {runtime.name: runtime.version}
+    results = {runtime.name: runtime.version}
     for package in ("ncnn", "onnxruntime", "openvino", "tinygrad", "torch"):
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-            found[package] = importlib.metadata.version(package)
-    return found
+            results[package] = importlib.metadata.version(package)
+    return results

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whole processes: how long label_image takes from start to end, how much memory a run needs."""
+"""Whole processes: the wall time of label_image, and the peak memory of a run."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _COLD, _WARM, _CPU = "first time ever", "warm cache", "CPU alone"
 def wall_times(row: TableRow, setup: Setup, info: DeviceInfo, model: str) -> RowResult:
     """Time `label_image` on the model with and without --use_gpu, each in a new process.
 
-    First time ever: no cache of ours, nor of the driver's, holds anything yet.
+    First run: the caches of the delegate and of the driver are empty.
     """
     picture, labels = setup.folder / "picture.bmp", setup.folder / "labels.txt"
     values = np.random.default_rng(0).integers(0, 256, (600, 512, 3), np.uint8)
@@ -55,14 +55,14 @@ def wall_times(row: TableRow, setup: Setup, info: DeviceInfo, model: str) -> Row
     paths = compared(blocks)
     more_s = (paths[_WARM].min_ms - paths[_CPU].min_ms) / 1e3
     reason = not_judged(setup, info) or too_few(rounds, _WARM_ROUNDS)
-    found = zip(row.goals, (paths[_COLD].min_ms / 1e3, more_s), strict=True)
-    return RowResult(paths=paths, figures=[Figure(*each, reason) for each in found])
+    result = zip(row.goals, (paths[_COLD].min_ms / 1e3, more_s), strict=True)
+    return RowResult(paths=paths, figures=[Figure(*each, reason) for each in result])
 
 
 def memory(row: TableRow, setup: Setup, info: DeviceInfo, model: str) -> RowResult:
     """Compare the peak memory of processes that run the model, each in a new process.
 
-    The driver's own part is what a process that opens the device and builds one small kernel needs
+    The driver's part is what a process that opens the device and builds one small kernel needs
     beyond one that does all the same without a device.
     """
     small = setup.written("small", one_pool())
@@ -73,8 +73,8 @@ def memory(row: TableRow, setup: Setup, info: DeviceInfo, model: str) -> RowResu
             return [*words, str(info.index)] if what == "opencl" else words
 
         def peak(what: str, path: str, runs: int = _MEMORY_RUNS) -> float:
-            told = (output(command(what, path), _caches(cache)) for _ in range(runs))
-            return statistics.median(map(float, told)) / 1e6
+            outputs = (output(command(what, path), _caches(cache)) for _ in range(runs))
+            return statistics.median(map(float, outputs)) / 1e6
 
         first = peak("opencl", model, 1)
         for path in (model, small):
@@ -99,15 +99,15 @@ def _caches(folder: str) -> Mapping[str, str]:
 
 
 def _settle(command: Sequence[str], cache: str) -> None:
-    """Run a command until it leaves our cache as it found it: nothing is left to build or tune."""
+    """Run a command until it does not change the cache: nothing is left to build or tune."""
     ours = Path(_caches(cache)["TFLITE_OPENCL_CACHE"])
-    found: object = None
+    result: object = None
     for _ in range(_MOST_SETTLING_RUNS):
         output(command, _caches(cache))
         left = {path: path.stat().st_mtime_ns for path in ours.rglob("*")}
-        if left == found:
+        if left == result:
             return
-        found = left
+        result = left
 
 
 def _timed(command: Sequence[str], cache: str) -> Times:
@@ -115,7 +115,7 @@ def _timed(command: Sequence[str], cache: str) -> Times:
 
 
 def output(command: Sequence[str], environment: Mapping[str, str]) -> str:
-    """Return what Python prints with these arguments, of this checkout.
+    """Return the output of Python with these arguments, in this checkout.
 
     Raises: RuntimeError: it ended with another code than 0.
     """
@@ -131,8 +131,8 @@ def output(command: Sequence[str], environment: Mapping[str, str]) -> str:
     if child.returncode != 0:
         lines = [line for line in child.stderr.splitlines() if line.strip()]
         telling = [line for line in lines if "Error" in line or line.startswith("WARNING")]
-        said = (telling or lines or ["nothing was said"])[-1]
-        raise RuntimeError(f"{' '.join(command[:2])} ended with {child.returncode}: {said}")
+        shown = (telling or lines or ["nothing was said"])[-1]
+        raise RuntimeError(f"{' '.join(command[:2])} ended with {child.returncode}: {shown}")
     return child.stdout
 
 

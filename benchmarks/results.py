@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The records of a benchmark: what was measured, what it should be, and whether it is.
+"""The records of a benchmark: measurements, goals and verdicts.
 
-They cross to JSON and back unchanged; nothing is measured or printed here.
+They round-trip through JSON; nothing is measured or printed here.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Figure:
 
 @dataclass(frozen=True, slots=True)
 class DelegationStats:
-    """What the delegate took of a model, and what a run costs."""
+    """The claimed part of a model, and the cost of a run."""
 
     nodes: int
     delegated: int
@@ -75,7 +75,7 @@ class DelegationStats:
 
 @dataclass(frozen=True, slots=True)
 class RowResult:
-    """One row of the table; who measures it leaves its name and case out."""
+    """One row of the table; the measuring function leaves name and case empty."""
 
     row: str = ""
     case: str = ""
@@ -96,7 +96,7 @@ class RowResult:
 
     @property
     def misses(self) -> list[str]:
-        """Return what is wrong with this row, a line each."""
+        """Return the problems of this row, a line each."""
         lines = [self.exact] if self.exact.startswith("NOT") else []
         for figure in self.figures:
             if figure.verdict == "missed":
@@ -133,7 +133,7 @@ class LayerProfile:
 
 @dataclass(frozen=True, slots=True)
 class Layers:
-    """A model, node by node, and the most the device was seen to do."""
+    """A model node by node, and the device's measured peaks."""
 
     model: str
     device: str
@@ -148,13 +148,13 @@ class Layers:
         return sum(layer.microseconds for layer in self.layers)
 
     def limit_us(self, layer: LayerProfile) -> tuple[float, bool]:
-        """Return the least time the two peaks allow a layer, and whether multiply-adds bind it."""
+        """Return the shortest time that the two peaks allow, and whether multiply-adds bind it."""
         work_s = layer.multiply_adds / self.peak_multiply_adds
         bytes_s = layer.bytes_moved / self.peak_bytes
         return max(work_s, bytes_s) * 1e6, work_s > bytes_s
 
     def roofline_fraction(self, layer: LayerProfile) -> float:
-        """Return the least time the two peaks allow a layer over the time it took."""
+        """Return the shortest time that the two peaks allow, divided by the measured time."""
         return self.limit_us(layer)[0] / layer.microseconds
 
 

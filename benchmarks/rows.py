@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The table: what is measured by default, and the figure each row is to reach. Prints nothing."""
+"""The table: rows that are measured by default, and their goals."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from benchmarks.setup import V1, TableRow
 
 
 def model_row(model: Path) -> TableRow:
-    """Return the row of a model of one's own: it has no figures to reach."""
+    """Return the row of a given model, which has no goals."""
     return TableRow(model.stem, str(model), (), versus.against_peers, model, device="")
 
 

@@ -35,8 +35,8 @@ def measured(name: str, setup: Setup) -> Sweep:
     lines: dict[str, list[tuple[float, float]]] = {}
     notes: list[str] = []
     try:
-        for x, found in points(setup, notes):
-            for line, min_ms in found.items():
+        for x, result in points(setup, notes):
+            for line, min_ms in result.items():
                 lines.setdefault(line, []).append((x, min_ms))
     except Skipped as reason:
         return Sweep(name, title, "", "", {}, [f"skipped: {reason}"])
@@ -71,10 +71,10 @@ def by_batch(setup: Setup, notes: list[str]) -> Points:
     one_by_one = workload.interpreter("auto").invoke
     for batch in BATCHES:
         with setup.opened(model, info.index, batch) as ours:
-            found = _peers(workload, ours, one_by_one, batch)
-            paths = timed(found.contenders, min(setup.runs, _BATCH_RUNS))
+            result = _peers(workload, ours, one_by_one, batch)
+            paths = timed(result.contenders, min(setup.runs, _BATCH_RUNS))
         if batch == BATCHES[0]:
-            notes += [f"{name}: {reason}" for name, reason in found.missing.items()]
+            notes += [f"{name}: {reason}" for name, reason in result.missing.items()]
         yield batch, {name: times.min_ms / batch for name, times in paths.items()}
 
 
@@ -84,11 +84,11 @@ def _peers(workload: Workload, ours: Model, one_by_one: Callable[[], object], ba
     planes = np.repeat(workload.picture, batch, axis=0)
     graph, threads = workload.graph, workload.threads
     peer = f"{workload.runtime.kernels('auto')}, one by one"
-    found = Peers([Contender(OPENCL, partial(ours.run, pictures))])
-    found.add(peer, lambda: repeated(one_by_one, batch))
-    found.add(ONNX_RUNTIME, lambda: onnx_runtime(onnx_model(graph, batch), planes, threads))
-    found.add(OPENVINO, lambda: openvino(onnx_model(graph, batch), [planes], threads))
-    return found
+    available = Peers([Contender(OPENCL, partial(ours.run, pictures))])
+    available.add(peer, lambda: repeated(one_by_one, batch))
+    available.add(ONNX_RUNTIME, lambda: onnx_runtime(onnx_model(graph, batch), planes, threads))
+    available.add(OPENVINO, lambda: openvino(onnx_model(graph, batch), [planes], threads))
+    return available
 
 
 def by_threads(setup: Setup, notes: list[str]) -> Points:

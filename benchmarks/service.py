@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The service beside others behind the same server: requests a second, and how long each takes.
+"""The service and other runtimes in the same server: requests a second, and latencies.
 
-Each contender is a server in a process of its own, and is asked over the loopback address by
-1, 8 and 64 clients, which send the next request when the answer is there.
+Each contender is a server process, with requests over the loopback interface from
+1, 8 and 64 clients, which send the next request after each response.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from benchmarks.measure import Skipped
 from benchmarks.setup import MODELS, V1
 
 CLIENTS = (1, 8, 64)
-ROUNDS = 3  # in which the contenders take turns: their medians count
+ROUNDS = 3  # interleaved rounds, whose medians count
 Figures = tuple[float, ...]  # requests a second, and the milliseconds p50 and p99
 _WARM_UP = 0.2  # of the seconds
 _SERVE = ("-m", "tflite_opencl", "serve", "--listen", "127.0.0.1:0")
@@ -40,10 +40,7 @@ def service(model: Path | None, seconds: float) -> str:
     model = model or MODELS / f"{V1}.tflite"
     if not model.is_file():
         raise Skipped(f"{model} is not here")
-    lines = [
-        "| server | clients | requests/s | p50 ms | p99 ms |",
-        "|---|---|---|---|---|",
-    ]
+    lines = ["| server | clients | requests/s | p50 ms | p99 ms |", "|---|---|---|---|---|"]
     missing: list[str] = []
     started: dict[str, tuple[str, int]] = {}
     with tempfile.TemporaryDirectory() as nothing, ExitStack() as stack:
@@ -62,11 +59,11 @@ def service(model: Path | None, seconds: float) -> str:
             except Skipped as reason:
                 missing.append(f"| {name}: {reason} | | | | |")
         for clients in CLIENTS:
-            found: dict[str, list[Figures]] = {name: [] for name in started}
+            results: dict[str, list[Figures]] = {name: [] for name in started}
             for _ in range(ROUNDS):
                 for name, address in started.items():
-                    found[name].append(_figures(address, clients, seconds / ROUNDS))
-            rows = {name: np.median(figures, axis=0) for name, figures in found.items()}
+                    results[name].append(_figures(address, clients, seconds / ROUNDS))
+            rows = {name: np.median(figures, axis=0) for name, figures in results.items()}
             for name, (rate, p50, p99) in rows.items():
                 lines.append(f"| {name} | {clients} | {rate:.0f} | {p50:.1f} | {p99:.1f} |")
     return "\n".join(lines + missing)
@@ -74,23 +71,23 @@ def service(model: Path | None, seconds: float) -> str:
 
 @contextmanager
 def _started(command: Sequence[str], environment: Mapping[str, str]) -> Iterator[tuple[str, int]]:
-    """Give the address of a server that is ready. Raises: Skipped: it does not start."""
+    """Yield the address of a ready server. Raises: Skipped: it does not start."""
     process = subprocess.Popen(
         [sys.executable, *command], env={**os.environ, **environment}, text=True,
         stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
     )  # fmt: skip
     assert process.stderr is not None
-    address, told = ("", 0), ""
+    address, last_line = ("", 0), ""
     try:
         for line in process.stderr:
-            told = line.strip()
-            if told.startswith("INFO: listening: "):
-                host, _, port = told.rpartition("//")[2].rpartition(":")
+            last_line = line.strip()
+            if last_line.startswith("INFO: listening: "):
+                host, _, port = last_line.rpartition("//")[2].rpartition(":")
                 address = host, int(port)
-            if told.startswith("INFO: ready"):
+            if last_line.startswith("INFO: ready"):
                 break
         else:
-            raise Skipped(told)
+            raise Skipped(last_line)
         yield address
     finally:
         process.terminate()
@@ -105,7 +102,7 @@ def _figures(address: tuple[str, int], clients: int, seconds: float) -> Figures:
 async def _asked(
     address: tuple[str, int], clients: int, seconds: float
 ) -> tuple[list[float], float]:
-    """Return the seconds of each request, and how many there were a second."""
+    """Return the seconds of each request, and the rate of requests."""
     request = await _request(address)
     begun = time.perf_counter() + _WARM_UP * seconds
     end = begun + seconds
@@ -156,8 +153,8 @@ async def _request(address: tuple[str, int]) -> bytes:
     pixels = np.random.default_rng(1).integers(0, 256, shape, np.uint8).tobytes()
     given = {"name": tensor["name"], "datatype": "UINT8", "shape": shape}
     given["parameters"] = {"binary_data_size": len(pixels)}
-    asked = {"inputs": [given], "parameters": {"binary_data_output": True}}
-    body = json.dumps(asked).encode()
+    request = {"inputs": [given], "parameters": {"binary_data_output": True}}
+    body = json.dumps(request).encode()
     head = (
         f"POST /v2/models/{name}/infer HTTP/1.1\r\nHost: x\r\n"
         f"Inference-Header-Content-Length: {len(body)}\r\n"

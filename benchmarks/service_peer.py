@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ONNX Runtime or OpenVINO behind the service's own server: python -m benchmarks.service_peer.
+"""ONNX Runtime or OpenVINO in the service's server: python -m benchmarks.service_peer.
 
-The model is the same network with random weights (onnx_model.py), as the other benchmarks have it.
+The model is the same network with random weights (onnx_model.py), as in the other benchmarks.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _MOST, _BODY = 8, 16 << 20
 
 
 class Session:
-    """A model that is open for a whole batch; fewer pictures are filled up."""
+    """A model opened for a whole batch; partial batches are padded."""
 
     def __init__(self, run: Callable[[Array], Array], size: int) -> None:
         self._run, self._size = run, size
@@ -47,7 +47,7 @@ class Session:
 
 
 def onnxruntime(graph: Graph) -> Callable[[int], BatchRunner]:
-    """Return what opens ONNX Runtime for a batch. Raises: Skipped: it is not here."""
+    """Return a function that opens ONNX Runtime for a batch. Raises: Skipped: it is missing."""
     module = imported("onnxruntime")
 
     def open_batch(size: int) -> BatchRunner:
@@ -76,7 +76,7 @@ PEERS = {"onnxruntime": onnxruntime, "openvino": openvino}
 
 
 def signature(graph: Graph) -> ModelSignature:
-    """Return what the ONNX model takes and gives: (1, c, h, w) uint8 -> (1, classes) float32."""
+    """Return the ONNX model's signature: (1, c, h, w) uint8 -> (1, classes) float32."""
     _, height, width, channels = graph.inputs[0].shape
     shape = (1, channels, height, width)
     classes = graph.outputs[0].shape[-1]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a run of the benchmark has at hand: models, devices, threads; and the machine's name."""
+"""The set-up of a run: models, devices, threads, and a description of the machine."""
 
 from __future__ import annotations
 
@@ -18,14 +18,7 @@ from benchmarks import generators, networks
 from benchmarks.measure import Skipped
 from benchmarks.peers import Workload, versions
 from benchmarks.results import Goal, RowResult
-from delegate import (
-    DelegateError,
-    DeviceInfo,
-    Model,
-    NoDeviceError,
-    OpenCLDelegate,
-    list_devices,
-)
+from delegate import DelegateError, DeviceInfo, Model, NoDeviceError, OpenCLDelegate, list_devices
 from delegate.inspect import Graph, write_model
 from tflite_opencl import __version__
 from tflite_opencl.console.errors import one_line
@@ -36,7 +29,7 @@ from tflite_opencl.timing.machine import cpu_name
 
 # Looked for beside the checkout.
 MODELS = Path(__file__).resolve().parents[2] / "shared" / "models"
-# What tells PoCL and llvmpipe how many threads to start.
+# The variables for the number of threads of PoCL and llvmpipe.
 THREAD_VARIABLES = ("POCL_MAX_PTHREAD_COUNT", "LP_NUM_THREADS")
 V1 = "mobilenet_v1_1.0_224_quant"
 DEFAULT = "the default model"
@@ -50,8 +43,8 @@ DCGAN = "dcgan's generator in float32 of random weights"
 DCGAN_INT8 = "dcgan's generator of digits in int8 of random weights"
 PIX2PIX = "pix2pix's generator in int8 of random weights"
 SUPER_RESOLUTION = "super-resolution in int8 of random weights"
-# Networks that are made where no file is found; of V1 alone there is an official one.
-_MADE: Mapping[str, Callable[[], Graph]] = {
+# Networks that are generated if their file is missing; only V1 has an official one.
+_GENERATED: Mapping[str, Callable[[], Graph]] = {
     V1: partial(networks.mobilenet_v1, 1.0, 224),
     SQUEEZENET: networks.squeezenet,
     SQUEEZENET_FLOAT: partial(networks.squeezenet, version="1.0", dtype="float32"),
@@ -72,7 +65,7 @@ class Setup:
     """The choices of one run."""
 
     runtime: Runtime
-    folder: Path  # for files made on the way
+    folder: Path  # for generated files
     device: str | None = None  # instead of the one a row names
     threads: int = 1
     runs: int = 200
@@ -83,7 +76,7 @@ class Setup:
     def model(self, name: str | Path) -> tuple[str, str]:
         """Return the file of a model, and a note where it is a stand-in of equal structure.
 
-        `name`: of the table's models, or a file's path. Raises: Skipped: it is not there.
+        `name`: of the table's models, or a path. Raises: Skipped: it does not exist.
         """
         if isinstance(name, Path):
             return str(name), ""
@@ -94,25 +87,25 @@ class Setup:
                 raise Skipped(str(error)) from error
             return self.written("default", model) if isinstance(model, bytes) else str(model), ""
         path = self.models / f"{name}.tflite"
-        if (found := path if path.is_file() else fetched(name)) is not None:
-            return str(found), ""
-        if name not in _MADE:
+        if (result := path if path.is_file() else fetched(name)) is not None:
+            return str(result), ""
+        if name not in _GENERATED:
             raise Skipped(f"there is no {name}.tflite in {self.models.name}/ (--models)")
         note = "random weights: the official file is not here" if name == V1 else ""
-        return self.written(name, write_model(_MADE[name]())), note
+        return self.written(name, write_model(_GENERATED[name]())), note
 
     def written(self, name: str, model: bytes) -> str:
-        """Return the file of a model that is made on the way."""
+        """Return the file of a generated model."""
         path = self.folder / f"{name}.tflite"
         path.write_bytes(model)
         return str(path)
 
     def workload(self, model: str) -> Workload:
-        """Return a model's file as every peer wants it."""
+        """Return a model's file in the formats of all peers."""
         return Workload(model, self.runtime, self.threads)
 
     def delegate(self, model: str, info: DeviceInfo, **options: Any) -> OpenCLDelegate:
-        """Return a delegate on a device; `options`: more of its own."""
+        """Return a delegate on a device; `options`: for OpenCLDelegate."""
         return OpenCLDelegate(model, info.index, tune=self.tune, **options)
 
     def opened(self, model: str, device: int | str, batch: int = 1) -> closing[Model]:
@@ -129,8 +122,8 @@ class Setup:
         except NoDeviceError as error:
             raise Skipped(str(error)) from error
         wanted = words if self.device is None else self.device
-        if (found := next((info for info in devices if info.matches(wanted)), None)) is not None:
-            return found
+        if (result := next((info for info in devices if info.matches(wanted)), None)) is not None:
+            return result
         if self.device is None:
             raise Skipped(f"there is no OpenCL device '{words}' here (--device chooses another)")
         raise NoDeviceError(f"no OpenCL device matches '{wanted}'")
@@ -160,14 +153,14 @@ class TableRow:
         try:
             info = setup.find(self.device)
             model, note = setup.model(self.model) if self.model else ("", "")
-            found = self.measure(self, setup, info, model)
-            notes = [*([note] if note else []), *found.notes]
-            found = replace(found, device=found.device or named(info), notes=notes)
+            outcome = self.measure(self, setup, info, model)
+            notes = [*([note] if note else []), *outcome.notes]
+            outcome = replace(outcome, device=outcome.device or named(info), notes=notes)
         except Skipped as reason:
-            found = RowResult(skipped=str(reason))
+            outcome = RowResult(skipped=str(reason))
         except (DelegateError, OSError, RuntimeError, ValueError) as error:
-            found = RowResult(failed=one_line(error))
-        return replace(found, row=self.name, case=self.case)
+            outcome = RowResult(failed=one_line(error))
+        return replace(outcome, row=self.name, case=self.case)
 
 
 def named(info: DeviceInfo) -> str:

@@ -96,18 +96,11 @@ def beside_kernels(row: TableRow, setup: Setup, info: DeviceInfo, _: str) -> Row
     beside_ms = paths[OPENCL].min_ms - min(kernel_us) / 1e3
     reason = not_judged(setup, info) or too_few(row.runs(setup))
     note = f"the kernel takes {min(kernel_us):.1f} us by the driver's events, the least of all"
-    return RowResult(
-        paths=paths,
-        figures=[Figure(row.goals[0], beside_ms, reason)],
-        notes=[note],
-    )
+    return RowResult(paths=paths, figures=[Figure(row.goals[0], beside_ms, reason)], notes=[note])
 
 
 def ratios(
-    goals: Sequence[Goal],
-    paths: Mapping[str, PathTimes],
-    reason: str,
-    missing: Mapping[str, str],
+    goals: Sequence[Goal], paths: Mapping[str, PathTimes], reason: str, missing: Mapping[str, str]
 ) -> list[Figure]:
     """Return our minimum over that of the fastest path a goal names, for each goal that has one.
 
@@ -145,8 +138,8 @@ def difference(ours: Sequence[NDArray[Any]], reference: Sequence[NDArray[Any]]) 
     """Return in words whether the outputs are equal; "NOT equal" where integers are not."""
     apart = outputs.difference(ours, reference, "")
     if apart.quanta or not apart.each:
-        told = f"{apart.quanta} apart" if apart.quanta else apart.reason
-        return f"NOT equal to the reference kernels: {told}"
+        message = f"{apart.quanta} apart" if apart.quanta else apart.reason
+        return f"NOT equal to the reference kernels: {message}"
     if apart.floats:
         return f"within {apart.floats:.1g} of the reference kernels"
     return "equal to the reference kernels"

@@ -47,10 +47,10 @@ def video(models: Sequence[Path], frames: int, threads: int) -> str:
             except Skipped as reason:
                 missing = f"| {model.stem} | OpenCV: {reason} | | | | |"
             told(commands["label_image --video"])  # kernels are built and chosen
-            found: dict[str, list[Figures]] = {name: [] for name in commands}
+            results: dict[str, list[Figures]] = {name: [] for name in commands}
             for _, (name, command) in turns([*commands.items()], ROUNDS):
-                found[name].append(figures(told(command)))
-            for name, each in found.items():
+                results[name].append(figures(told(command)))
+            for name, each in results.items():
                 rate, cores, p50, p99 = np.median(each, axis=0)
                 cost_ms = 1e3 * cores / rate
                 lines.append(

@@ -22,7 +22,7 @@ def classified(model: str, source: str, threads: int) -> dict[str, Any]:
     cv2 = imported("cv2", "opencv-python-headless")
     interpreter = find_runtime().interpreter(model, threads, "auto")
     interpreter.allocate_tensors()
-    (given, *_), found = interpreter.get_input_details(), interpreter.get_output_details()
+    (given, *_), result = interpreter.get_input_details(), interpreter.get_output_details()
     _, height, width, _ = given["shape"]
     capture = cv2.VideoCapture(source)
     taken_ms: list[float] = []
@@ -37,7 +37,7 @@ def classified(model: str, source: str, threads: int) -> dict[str, Any]:
             resized = resized.astype(np.float32) / 127.5 - 1
         interpreter.set_tensor(given["index"], resized.astype(given["dtype"])[np.newaxis])
         interpreter.invoke()
-        for each in found:
+        for each in result:
             interpreter.get_tensor(each["index"])
         taken_ms.append(1e3 * (time.perf_counter() - at_s))
     seconds, cpu_s = time.perf_counter() - begun_s, time.process_time() - begun_cpu_s

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The structure as ARCHITECTURE.md has it: who imports whom, which files belong together, names."""
+"""The structure of ARCHITECTURE.md: layers, files that belong together, names and sizes."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from delegate.isa import FEATURES, instructions
 from delegate.plan.sources import files, folder
 
 ROOT = Path(__file__).resolve().parents[1]
-# What anybody may import from `delegate`, users and tools.
+# The public names of `delegate`, for users and tools.
 PUBLIC = {
     "delegate": {*delegate.__all__},
     "delegate.inspect": {name for name in vars(delegate.inspect) if not name.startswith("_")},
 }
-# Packages that use `delegate` as anybody would.
+# Packages that use only public names of `delegate`.
 COMMANDS = ("label_image", "benchmarks", "tflite_opencl")
-# Layer of `delegate` -> those it imports, all of them before it; a layer is a file, a room or a
-# folder of one, without the layers inside it.
+# Layer of `delegate` -> earlier layers that it imports; a layer is a file, a folder or a folder in
+# one, without the layers inside it.
 LAYERS = {
     "errors": "",
     "isa": "",
@@ -87,7 +87,7 @@ LAYERS = {
         "plan/tuning profiles run"
     ),
 }
-# Room of `tflite_opencl`, which all commands share -> those it imports, all of them before it.
+# Room of `tflite_opencl`, which all commands share -> earlier rooms that it imports.
 ROOMS = {
     "console": "",
     "interpreters": "console",
@@ -100,9 +100,9 @@ ROOMS = {
     "boards": "console",
     "cluster": "cli console",
 }
-# Module -> the folders that may import it.
+# Module -> the folders and files that may import it.
 CONFINED = {
-    # It builds kernels, which a planning child needs beside it.
+    # plan/dispatch builds kernels while planning.
     "pyopencl": ("delegate/run", "delegate/plan/dispatch"),
     "ctypes": (
         *(
@@ -111,21 +111,21 @@ CONFINED = {
             "delegate/run/dot_products.py",
         ),
     ),
-    # A custom op's options are a buffer of their own, and its shapes follow from them.
+    # The options of a custom op are a flexbuffer, and its shapes depend on them.
     "flatbuffers": ("delegate/format", "delegate/graph/flexbuffer.py"),
     "tflite": ("delegate/format", "tflite_opencl/interpreters/runtime.py"),  # names of ops
     "aiohttp": ("tflite_opencl/serve",),
     "prometheus_client": ("tflite_opencl/serve",),
-    "ai_edge_litert": (),  # label_image finds the runtime by its name, at run time
+    "ai_edge_litert": (),  # found by name at run time
     "tflite_runtime": (),
-    # Children are `Child`; a C compiler and pip are none, and benchmarks time other programs.
+    # Child processes are a `Child`, except a C compiler, pip, and programs that benchmarks time.
     "subprocess": (
         "delegate/guard/children/child.py",
         "tflite_opencl/interpreters/plugin_library.py",
         "tflite_opencl/generate/package.py",
         "benchmarks",
     ),
-    "multiprocessing": (),  # a forked OpenCL is broken, a spawned script runs twice
+    "multiprocessing": (),  # OpenCL does not survive a fork, and a spawned script runs twice
 }
 # <op>[_<case>][_<arithmetic>][_<family>], see kernels/README.md
 _WORDS = (
@@ -149,16 +149,16 @@ def _name(path: Path) -> str:
 
 SOURCES = _sources()
 OPS = sorted(p for p in (ROOT / "delegate/ops").glob("*.py") if not p.name.startswith("_"))
-# What several op files share may have kernels of its own: _launches/copy.py has copy.cl.
+# Shared launches may have kernels: _launches/copy.py has copy.cl.
 SHARED = sorted(path.stem for path in (ROOT / "delegate/ops/_launches").glob("[a-z]*.py"))
 KERNEL_FILES = sorted(folder().rglob("*.cl*"))
 KERNELS = [path for path in KERNEL_FILES if path.suffix == ".cl"]
 
 
 def each(paths: Sequence[Path]) -> Callable[[Callable[[Path], None]], Callable[[], None]]:
-    """Make a rule of one file a test of many, which tells each that breaks it.
+    """Turn a rule for one file into a test of many, which reports all violations.
 
-    A test a file would be 4,000 tests, whose bookkeeping takes longer than what they look at.
+    A parametrised test would have 4,000 cases, and pytest's overhead would exceed their work.
     """
 
     def test_of(rule: Callable[[Path], None]) -> Callable[[], None]:
@@ -188,7 +188,7 @@ def _tree(path: Path) -> ast.Module:
 
 
 def _imports(path: Path) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Yield each imported module and the names taken from it."""
+    """Yield each imported module and the names imported from it."""
     for node in ast.walk(_tree(path)):
         if isinstance(node, ast.Import):
             yield from ((alias.name, ()) for alias in node.names)
@@ -205,14 +205,14 @@ MODULES = {_module(path): path for path in SOURCES}
 
 
 def _modules_of(path: Path) -> set[str]:
-    """Return the modules of ours that a file imports."""
-    taken = [(module, name) for module, names in _imports(path) for name in names or ("",)]
-    both = [(f"{module}.{name}", module) for module, name in taken]
+    """Return the modules of this project that a file imports."""
+    imported = [(module, name) for module, names in _imports(path) for name in names or ("",)]
+    both = [(f"{module}.{name}", module) for module, name in imported]
     return {inside if inside in MODULES else module for inside, module in both} & {*MODULES}
 
 
 def _layer(module: str) -> str:
-    """Return the longest of LAYERS that a module's path below `delegate` begins with."""
+    """Return the longest of LAYERS that is a prefix of a module's path below `delegate`."""
     parts = module.split(".")[1:] or ["__init__"]
     heads = ("/".join(parts[:count]) for count in range(len(parts), 0, -1))
     return next((head for head in heads if head in LAYERS), "")
@@ -221,12 +221,12 @@ def _layer(module: str) -> str:
 IN_DELEGATE = [path for path in SOURCES if path.is_relative_to(ROOT / "delegate")]
 
 
-def test_every_layer_is_known() -> None:
+def test_layers_table_is_complete() -> None:
     assert {_layer(_module(path)) for path in IN_DELEGATE} == set(LAYERS)
 
 
 @pytest.mark.parametrize("table", [LAYERS, ROOMS], ids=["delegate", "tflite_opencl"])
-def test_layers_import_those_before_them(table: Mapping[str, str]) -> None:
+def test_tables_list_only_earlier_layers(table: Mapping[str, str]) -> None:
     before: set[str] = set()
     for layer, allowed in table.items():
         assert {*allowed.split()} <= before, layer
@@ -234,7 +234,7 @@ def test_layers_import_those_before_them(table: Mapping[str, str]) -> None:
 
 
 @each(IN_DELEGATE)
-def test_layers(path: Path) -> None:
+def test_layer_imports(path: Path) -> None:
     own = _layer(_module(path))
     allowed = {own, *LAYERS[own].split()}
     for module in _modules_of(path):
@@ -242,13 +242,13 @@ def test_layers(path: Path) -> None:
         assert _layer(module) in allowed, f"imports {module}"
 
 
-def test_no_circles() -> None:
-    """Within a layer, too, no module needs one that needs it."""
+def test_no_import_cycles() -> None:
+    """No module imports itself indirectly, not even within a layer."""
     needs = {name: _modules_of(path) for name, path in MODULES.items()}
     assert [*TopologicalSorter(needs).static_order()]
 
 
-# The folders of delegate/ops from the bottom up: each imports itself and those before it.
+# The folders of delegate/ops from the bottom up: each may import itself and earlier ones.
 OP_FOLDERS = ("_numbers", "_checks", "_launches", "_convolution", "_recurrent")
 
 
@@ -274,26 +274,26 @@ every_op_file = each(sorted((ROOT / "delegate/ops").rglob("*.py")))
 
 
 @every_op_file
-def test_records_of_ops_are_frozen(path: Path) -> None:
+def test_op_records_are_frozen(path: Path) -> None:
     for record in ast.walk(_tree(path)):
         if isinstance(record, ast.ClassDef):
             made_by = [ast.unparse(decorator) for decorator in record.decorator_list]
             assert all("frozen=True" in text for text in made_by), record.name
 
 
-# Package -> the modules of `delegate` that it stands on, beside the public names.
-STANDS_ON = {
-    "tflite_opencl/rewrites": ("delegate.graph.", "delegate.format.", "delegate.ops._numbers."),
+# Package -> the non-public modules of `delegate` that it may import.
+INTERNALS_OF = {
+    "tflite_opencl/rewrites": ("delegate.graph.", "delegate.format.", "delegate.ops._numbers.")
 }
 
 
 @each([path for path in SOURCES if not path.is_relative_to(ROOT / "delegate")])
 def test_commands_use_public_names(path: Path) -> None:
-    own = next((below for name, below in STANDS_ON.items() if _name(path).startswith(name)), ())
+    own = next((below for name, below in INTERNALS_OF.items() if _name(path).startswith(name)), ())
     for module, names in _imports(path):
         if f"{module}.".startswith(own):
             continue
-        # How a child process is run is no part of the public interface, but the commands run some.
+        # Running child processes is not public, but commands do.
         of_children = ("child", "channel", "environment")
         is_sandbox = module in {f"delegate.guard.children.{name}" for name in of_children}
         if module.split(".")[0] == "delegate" and not is_sandbox:
@@ -301,13 +301,13 @@ def test_commands_use_public_names(path: Path) -> None:
 
 
 def _command(path: Path) -> str:
-    """Return what a file of a command belongs to: "label_image", "tflite_opencl.compare", ..."""
+    """Return the command or room of a file: "label_image", "tflite_opencl.compare", ..."""
     first, *rest = path.relative_to(ROOT).with_suffix("").parts
     return f"{first}.{rest[0]}" if first == "tflite_opencl" else first
 
 
 SHARED_ROOMS = {f"tflite_opencl.{room}" for room in ROOMS}
-# The one file of the service that reads models as label_image does.
+# The only file of the service that may import label_image.
 READS_PICTURES = "tflite_opencl/serve/pictures.py"
 SUBCOMMANDS = {_command(path) for path in (ROOT / "tflite_opencl").rglob("*.py")} - {
     *SHARED_ROOMS,
@@ -316,14 +316,14 @@ SUBCOMMANDS = {_command(path) for path in (ROOT / "tflite_opencl").rglob("*.py")
 
 
 @each([path for path in SOURCES if not path.is_relative_to(ROOT / "delegate")])
-def test_commands_import_rooms_and_never_each_other(path: Path) -> None:
+def test_commands_import_rooms_but_not_each_other(path: Path) -> None:
     own = _command(path)
     allowed = {own, *SHARED_ROOMS} | (SUBCOMMANDS if own == "tflite_opencl.command" else set())
     if own in SHARED_ROOMS:
         rooms = ROOMS[own.removeprefix("tflite_opencl.")].split()
         allowed = {own, *(f"tflite_opencl.{room}" for room in rooms)}
     if own == "benchmarks":
-        # Peers stand behind the same server, and take turns with the same paths.
+        # Competitors run behind the same server, interleaved with the same paths.
         allowed |= {"tflite_opencl.serve", "tflite_opencl.generate"}
     if _name(path) == READS_PICTURES:
         allowed.add("label_image")
@@ -346,7 +346,7 @@ def test_confined_modules(path: Path) -> None:
 def test_only_commands_print_and_exit(path: Path) -> None:
     body = list(_tree(path).body)
     if body and isinstance(body[-1], ast.If) and "__name__" in ast.unparse(body[-1].test):
-        del body[-1]  # what runs as `python -m`
+        del body[-1]  # the part that `python -m` runs
     called = {
         ast.unparse(node.func)
         for statement in body
@@ -359,7 +359,7 @@ def test_only_commands_print_and_exit(path: Path) -> None:
 
 
 @every_source
-def test_an_import_inside_a_function_is_optional_or_says_why(path: Path) -> None:
+def test_local_imports_are_optional_or_explained(path: Path) -> None:
     lines = path.read_text().splitlines()
     optional = {
         statement
@@ -382,15 +382,15 @@ def test_loggers(path: Path) -> None:
     for node in ast.walk(_tree(path)):
         if isinstance(node, ast.Call) and ast.unparse(node.func) == "logging.getLogger":
             (name,) = map(ast.literal_eval, node.args)
-            # A command may show what the library and the rooms say, never the other way round.
+            # A command may use the loggers of the library and the rooms, but not vice versa.
             assert name.split(".")[0] in allowed
 
 
 @every_source
-def test_module_says_its_job(path: Path) -> None:
+def test_modules_have_licence_and_docstring(path: Path) -> None:
     text = path.read_text()
     assert text.startswith("# SPDX-License-Identifier: Apache-2.0\n")
-    # A folder's marker may be bare.
+    # An empty __init__.py needs no docstring.
     has_code = any(line.strip() for line in text.splitlines()[1:])
     assert ast.get_docstring(_tree(path)) or not has_code
 
@@ -402,13 +402,13 @@ def _public_modules() -> list[str]:
 @pytest.mark.parametrize("name", _public_modules())
 def test_all_is_sorted_and_complete(name: str) -> None:
     module = importlib.import_module(name)
-    taken = [n for _, names in _imports(Path(str(module.__file__))) for n in names]
-    if taken:
-        assert module.__all__ == sorted(taken)
+    imported = [n for _, names in _imports(Path(str(module.__file__))) for n in names]
+    if imported:
+        assert module.__all__ == sorted(imported)
         assert all(hasattr(module, public) for public in module.__all__)
 
 
-# Test file -> what it tests, where that is no file and no folder of the place that it mirrors.
+# Test file -> its subject, if that is no file or folder of the mirrored path.
 OTHER_TESTS = {
     "test_architecture.py": "the whole tree",
     "test_boards.py": "the delegate on boards, by docs/boards",
@@ -419,25 +419,25 @@ OTHER_TESTS = {
     "test_documents.py": "the documents",
     "test_floats.py": "a real model",
     "test_guards.py": "tests/support/guards.py on a kernel",
-    "test_inputs_are_kept.py": "the outputs of all commands",
+    "test_inputs_survive.py": "the outputs of all commands",
     "test_int64.py": "the ops on integers of 64 bits, which share their arithmetic",
     "test_judged.py": "models of tests/support/judged.py by all commands",
     "test_models.py": "real models",
     "test_oclgrind.py": "all kernels, by .ci/oclgrind",
     "test_packaging.py": "pyproject.toml",
     "test_release.py": ".ci/release",
-    "test_serving.py": "a service over drivers that fail",
-    "test_shortages.py": "a start's surroundings",
+    "test_serving.py": "a service with failing drivers",
+    "test_shortages.py": "the environment of a start",
     "test_speech.py": "models that tests/support/speech.py builds",
     "test_transformers.py": "models that tests/support/transformers.py builds",
 }
 
 
 @each(sorted((ROOT / "tests").rglob("test_*.py")))
-def test_a_test_file_is_named_after_what_it_tests(path: Path) -> None:
+def test_test_files_mirror_sources(path: Path) -> None:
     """tests/a/test_b.py and test_b_more.py test a/b.py, a/_b.py or the folder a/b.
 
-    The folder `a` is one of the sources or, for what only tests use, of tests.
+    `a` is a folder of the sources or of tests.
     """
     folder = path.relative_to(ROOT / "tests").parent
     beside = [each for base in (ROOT, ROOT / "tests") for each in (base / folder).glob("*")]
@@ -453,7 +453,7 @@ def test_every_op_file_has_a_test() -> None:
         assert any(test.startswith(f"test_{op.stem}_") for test in tests), op.stem
 
 
-def test_every_op_file_registers_itself() -> None:
+def test_every_op_file_registers_an_op() -> None:
     for path in OPS:
         assert re.search(r"^@lowers\(\"\w+\"", path.read_text(), re.MULTILINE), path.name
 
@@ -467,7 +467,7 @@ def _ops() -> set[str]:
 
 
 def _op_of(stem: str) -> str | None:
-    """Return the op or op file that a kernel file belongs to: its name begins with that one's."""
+    """Return the op or op file that a kernel file belongs to: the longest prefix of its name."""
     owners = [op for op in _ops() if stem == op or stem.startswith(op + "_")]
     return max(owners, key=len, default=stem if stem in SHARED else None)
 
@@ -476,7 +476,7 @@ def test_every_kernel_file_has_an_op() -> None:
     assert [p.name for p in KERNELS if not _op_of(p.stem) and p.stem[:8] != "runtime_"] == []
 
 
-def test_a_kernel_file_is_known_by_its_name() -> None:
+def test_files_finds_every_kernel_file() -> None:
     assert sorted(files().values()) == KERNEL_FILES
 
 
@@ -492,13 +492,13 @@ def test_only_lowering_for_its_devices_names_an_instruction(path: Path) -> None:
         assert words == []
 
 
-def test_kinds_of_devices_have_a_folder_of_kernels_and_one_of_launches() -> None:
+def test_device_kinds_have_folders_of_kernels_and_launches() -> None:
     launches, kernels = ROOT / "delegate/ops/_convolution", ROOT / "kernels/convolution"
     kinds = {path.name for path in kernels.iterdir() if path.is_dir()}
     assert kinds == {path.parent.name for path in launches.glob("*/__init__.py")}
 
 
-OF_SEVERAL = ("runtime_joined", "runtime_persistent")  # which run tiles of others
+OF_SEVERAL = ("runtime_joined", "runtime_persistent")  # these run tiles of other kernels
 
 
 @every_kernel
@@ -510,33 +510,33 @@ def test_kernel_names(path: Path) -> None:
         grammar = rf"{_op_of(path.stem) or path.stem}{CASES}{ARITHMETIC}{FAMILIES}"
         assert re.fullmatch(grammar, name), f"{name} is not {grammar}"
         assert f"\nTILE({name}) {{" in text
-        # what the file's name says beyond the op, each of its kernels says too
+        # each kernel's name has all words of the file's name
         assert set(path.stem.split("_")) <= set(name.split("_"))
 
 
-def test_items_that_are_none_leave_no_loop_of_floats() -> None:
-    # llvmpipe of Mesa 26.2 loads floats for them all the same, see kernels/README.md.
+def test_inactive_items_leave_no_float_loop() -> None:
+    # llvmpipe of Mesa 26.2 loads floats for inactive items, too: see kernels/README.md.
     tile = re.compile(r"^TILE\((\w+_float)\) \{$(.*?)^\}$", re.MULTILINE | re.DOTALL)
-    found = {name: body for path in KERNELS for name, body in tile.findall(path.read_text())}
+    bodies = {name: body for path in KERNELS for name, body in tile.findall(path.read_text())}
     leave = re.compile(r"if \(\w+ >= \w+\) break;|EACH_ITEM \(")
-    assert len(found) > 20
-    assert [name for name, body in found.items() if leave.search(body)] == []
+    assert len(bodies) > 20
+    assert [name for name, body in bodies.items() if leave.search(body)] == []
 
 
-def test_fma_is_called_only_where_a_device_has_it() -> None:
-    # float.clh asks the device; the others are built where instructions or built-ins are proven.
+def test_fma_is_called_only_if_supported() -> None:
+    # float.clh queries the device; the others are built only for proven instructions or built-ins.
     callers = {path.name for path in KERNEL_FILES if re.search(r"\bfma\(", path.read_text())}
-    said = {path.name for path in KERNEL_FILES if "no fma()" in path.read_text()}
-    own = {"float.clh", "requantize_word.clh", "runtime_isa.cl", "builtins.clh"}
-    assert callers - said == own
+    exempt = {path.name for path in KERNEL_FILES if "no fma()" in path.read_text()}
+    allowed = {"float.clh", "requantize_word.clh", "runtime_isa.cl", "builtins.clh"}
+    assert callers - exempt == allowed
 
 
-# What quantize.clh defines for several lane counts, by macros.
+# Functions that quantize.clh defines for several lane counts, by macros.
 _ROUNDING = ("requantize", "requantize_once", "rounding_doubling_high_mul")
 
 
 @each(KERNEL_FILES)
-def test_functions_may_stand_side_by_side(path: Path) -> None:
+def test_kernel_functions_can_share_a_program(path: Path) -> None:
     text = re.sub(r"//.*|/\*.*?\*/", "", path.read_text())
     own = re.findall(r"^(?:static|kernel)\b.*", text, re.MULTILINE)
     allowed = ("LOCAL(", "void runtime_persistent(", "kernel void runtime_joined(")
@@ -547,19 +547,19 @@ def test_functions_may_stand_side_by_side(path: Path) -> None:
 
 @each(KERNEL_FILES)
 def test_params_may_lie_in_local_memory(path: Path) -> None:
-    # kernel.clh and kernels that run several launches make PARAMS of what the host sets.
+    # kernel.clh and the kernels of several launches turn the host's pointer into PARAMS.
     if path.name != "kernel.clh" and path.stem not in OF_SEVERAL:
         assert "global const int* params" not in path.read_text(), "its type is PARAMS"
 
 
-# neon.clh has stand-ins, too, which are for tests.
+# neon.clh also has the emulations for tests.
 OF_CPUS = [p for p in KERNEL_FILES if p.parent.name in ("x86", "arm") and p.name != "neon.clh"]
 OF_CPUS += [files()["finish_bytes.clh"], files()["conv_2d_panel.clh"]]
 
 
 @each(OF_CPUS)
-def test_functions_for_certain_cpus_call_none_of_opencl(path: Path) -> None:
-    # requantize_x86.clh says what PoCL 7.1 makes of them.
+def test_cpu_kernels_call_no_opencl_builtins(path: Path) -> None:
+    # requantize_x86.clh explains how PoCL 7.1 compiles them.
     text = re.sub(r"//.*", "", path.read_text())
     declared = re.findall(r" BUILTIN_\w+ ([a-z]\w*)\(", files()["builtins.clh"].read_text())
     assert {"min", "max", "rint", "mul_hi", "get_group_id"} <= set(declared)
@@ -569,28 +569,26 @@ def test_functions_for_certain_cpus_call_none_of_opencl(path: Path) -> None:
 
 
 @every_kernel
-def test_kernel_file_begins(path: Path) -> None:
+def test_kernel_file_headers(path: Path) -> None:
     text = path.read_text()
     assert text.startswith("// SPDX-License-Identifier: Apache-2.0\n")
     assert "#pragma OPENCL FP_CONTRACT OFF\n" in text.split("#include")[0].split("{")[0]
 
 
 @every_kernel
-def test_every_kernel_says_what_a_tile_is(path: Path) -> None:
+def test_kernels_document_their_tile(path: Path) -> None:
     text = path.read_text()
     if path.stem[:8] != "runtime_":
         assert text.count("\n// tile: ") == len(re.findall(r"^KERNEL\(", text, re.MULTILINE))
 
 
-def test_included_files_begin() -> None:
+def test_included_files_have_a_licence() -> None:
     for path in set(KERNEL_FILES) - set(KERNELS):
         assert path.read_text().startswith("// SPDX-License-Identifier: Apache-2.0\n")
 
 
-# A file that is longer, and why it is one piece.
-LONGER_FILES = {
-    "kernels/ops/binary.cl": "one body, and beside it every expression it may be built with",
-}
+# A longer file, and why it is not split.
+LONGER_FILES = {"kernels/ops/binary.cl": "one body, and all expressions that it can be built with"}
 MOST_FILE_LINES, MOST_FUNCTION_LINES, MOST_COLUMNS = 300, 60, 100
 
 
@@ -601,14 +599,14 @@ def test_files_are_short(path: Path) -> None:
 
 
 @each(KERNEL_FILES)
-def test_macros_count_their_arguments(path: Path) -> None:
-    """OpenCL C has no variadic macros, and NVIDIA's compiler refuses them; AVX-512's is clang."""
+def test_no_variadic_macros(path: Path) -> None:
+    """OpenCL C has no variadic macros; NVIDIA's compiler refuses them. AVX-512 implies clang."""
     if "avx512" not in path.stem:
         assert not re.search(r"#define \w+\([^)]*\.\.\.\)", path.read_text())
 
 
 @each(KERNEL_FILES)
-def test_kernels_are_not_wide(path: Path) -> None:
+def test_kernel_line_length(path: Path) -> None:
     assert max(map(len, path.read_text().splitlines())) <= MOST_COLUMNS
 
 
@@ -620,20 +618,20 @@ def test_functions_are_short(path: Path) -> None:
             assert length <= MOST_FUNCTION_LINES, node.name
 
 
-def _of_two_classes(trees: Mapping[str, ast.Module]) -> dict[str, list[str]]:
-    """Return the names that two classes have, nested ones included, with where these are."""
+def _duplicate_classes(trees: Mapping[str, ast.Module]) -> dict[str, list[str]]:
+    """Return names of more than one class, nested ones included, with their places."""
     places = defaultdict(list)
     for file, tree in trees.items():
         for node in ast.walk(tree):
             if isinstance(node, ast.ClassDef):
                 places[node.name].append(f"{file}:{node.lineno}")
-    return {name: found for name, found in places.items() if len(found) > 1}
+    return {name: where for name, where in places.items() if len(where) > 1}
 
 
 def test_no_two_classes_share_a_name() -> None:
     outer, nested = ast.parse("class A: ..."), ast.parse("def f():\n    class A: ...")
-    assert _of_two_classes({"a.py": outer, "b.py": nested}) == {"A": ["a.py:1", "b.py:2"]}
-    assert _of_two_classes({_name(path): _tree(path) for path in SOURCES}) == {}
+    assert _duplicate_classes({"a.py": outer, "b.py": nested}) == {"A": ["a.py:1", "b.py:2"]}
+    assert _duplicate_classes({_name(path): _tree(path) for path in SOURCES}) == {}
 
 
 def _written_here() -> list[Path]:
@@ -642,7 +640,7 @@ def _written_here() -> list[Path]:
     return [path for path in (*inside, *ROOT.glob("*.*")) if path.is_file()]
 
 
-def test_no_absolute_paths_and_a_licence_everywhere() -> None:
+def test_no_absolute_paths_and_licences_everywhere() -> None:
     absolute = re.compile(r"(?<![\w.~}/:])/(?:home|work|var|tmp|root|mnt|srv|Users)/\w")
     for path in _written_here():
         if path.suffix not in (".py", ".cl", ".clh", ".toml", ".md"):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The documents: commands and Python run, links resolve, and one word has one meaning."""
+"""The documents: their commands and programs run, and their links resolve."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import re
 import shlex
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -23,7 +24,7 @@ from tflite_opencl.console.exit_codes import EXIT_CODES
 from tflite_opencl.interpreters import plugin_library
 
 ROOT = Path(__file__).resolve().parents[1]
-# What a user reads and pastes, and what a developer reads.
+# Documents for users, and those for developers.
 MANUALS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 CONTRIBUTING = ROOT / "CONTRIBUTING.md"
 DOCUMENTS = [
@@ -51,8 +52,7 @@ MODULES = {
     "tflite-opencl": "tflite_opencl",
 }
 SETTING_UP = [line for line in COMMANDS if "apt-get" in line]
-# What is added to a command that begins so. Measuring alternatives is no command's point here, and
-# CI runs the whole of what takes long.
+# Arguments added to commands with a prefix, to save time; CI runs the unchanged commands.
 SHORTER = {
     "label_image --use_gpu": ["--tune", "off"],
     "label_image --gpu_backend": ["--tune", "off"],
@@ -112,7 +112,7 @@ def _write_llama(folder: Path) -> None:
     write_gguf(folder / "model.gguf")
 
 
-def test_two_commands_set_everything_up() -> None:
+def test_two_commands_install_everything() -> None:
     assert len(SETTING_UP) == 2
     main_job, tests = SETTING_UP
     assert main_job.endswith("&& label_image --use_gpu --image grace_hopper.bmp")
@@ -122,7 +122,7 @@ def test_two_commands_set_everything_up() -> None:
 @slow
 @pytest.mark.device
 @pytest.mark.parametrize("command", [line for line in COMMANDS if line not in SETTING_UP])
-def test_the_command_works(command: str, folder: Path) -> None:
+def test_command(command: str, folder: Path) -> None:
     script, *arguments = shlex.split(command)
     if script != "python":
         arguments = ["-m", MODULES[script], *arguments]
@@ -145,15 +145,15 @@ def test_the_command_works(command: str, folder: Path) -> None:
         plan = ["plan", "model.tflite", "--tune", "off", "--output", "model.plan"]
         assert run([sys.executable, "-m", "tflite_opencl", *plan], folder).returncode == 0
     added = [word for start in SHORTER if command.startswith(start) for word in SHORTER[start]]
-    assert not set(added) & set(arguments)  # the document's own word would give way
+    assert not set(added) & set(arguments)  # they would override the document's
     done = run([sys.executable, *arguments, *added], folder)
     assert done.returncode == 0, done.stderr
     assert "Traceback" not in done.stderr
 
 
-def test_ci_runs_what_a_developer_is_told_to_run() -> None:
+def test_ci_runs_commands_of_contributing() -> None:
     continuous = (ROOT / ".ci/run").read_text()
-    # What SHORTER cuts off.
+    # The commands that SHORTER changes.
     assert "suite --device rusticl --quick" in continuous
     assert "suite --device pocl --filter" in continuous
     assert "label_image --use_gpu --device" in continuous
@@ -163,72 +163,66 @@ def test_ci_runs_what_a_developer_is_told_to_run() -> None:
             assert f".venv/bin/{command}" in continuous or tests.endswith(command), command
 
 
-@slow
-@pytest.mark.device
-def test_the_python_with_a_picture_works(folder: Path) -> None:
-    code, *_ = blocks("python", *MANUALS)
+def _write_detector(folder: Path) -> None:
     (folder / "ssd.tflite").write_bytes(detector())
-    done = run([sys.executable, "-c", code], folder)
-    assert done.returncode == 0, done.stderr
-    # The picture is green as a whole: so are both halves.
-    assert re.fullmatch(r"1\.00 green\n0\.01 blue\n0\.80 0 0 0\n0\.80 0 20 0\n", done.stdout), (
-        done.stdout
-    )
 
 
-@slow
-@pytest.mark.device
-def test_the_python_works(folder: Path) -> None:
-    _, code, *_ = blocks("python", *MANUALS)
-    pytest.importorskip("ai_edge_litert", reason="this Python is for ai-edge-litert")
-    done = run([sys.executable, "-c", code], folder)
-    assert done.returncode == 0, done.stderr
-    assert re.fullmatch(
-        r"0 AVERAGE_POOL_2D on .+\n1 RESHAPE on .+\n2 SOFTMAX on .+\n", done.stdout
-    ), done.stdout
-
-
-@slow
-@pytest.mark.device
-def test_the_python_with_a_compiled_model_works(folder: Path) -> None:
-    _, _, code, *_ = blocks("python", *MANUALS)
-    pytest.importorskip("ai_edge_litert.environment", reason="this Python is for CompiledModel")
+def _compile_plugin(folder: Path) -> None:
     plugin_library.compile_library(folder / plugin_library.ACCELERATOR, "")
-    done = run([sys.executable, "-c", code], folder)
+
+
+def _write_nothing(folder: Path) -> None:
+    pass
+
+
+# Each Python program: its position among the manuals' programs, the files that it needs, a module
+# that it imports, and the pattern of its output.
+PROGRAMS: dict[str, tuple[int, Callable[[Path], None], str, str]] = {
+    # The whole picture is green, and so are both halves.
+    "picture": (
+        0,
+        _write_detector,
+        "numpy",
+        r"1\.00 green\n0\.01 blue\n0\.80 0 0 0\n0\.80 0 20 0\n",
+    ),
+    "interpreter": (
+        1,
+        _write_nothing,
+        "ai_edge_litert",
+        r"0 AVERAGE_POOL_2D on .+\n1 RESHAPE on .+\n2 SOFTMAX on .+\n",
+    ),
+    "compiled model": (
+        2,
+        _compile_plugin,
+        "ai_edge_litert.environment",
+        r"(?:.*\n)*\[85 85 85\] True\n",
+    ),
+    "without TFLite": (3, _write_nothing, "numpy", r"\(32, 3\) True\n"),
+    "language model": (4, _write_llama, "numpy", r"(?:.*\n)*.* 8 True\n"),
+    "state": (
+        -3,
+        _write_nothing,
+        "numpy",
+        r"\[\[-3\. -3\. -3\. -3\.\]\] \[\[\[3\. 3\. 3\. 3\.\]\]\]\n",
+    ),
+}
+
+
+@slow
+@pytest.mark.device
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_python_program(name: str, folder: Path) -> None:
+    position, write_files, module, output = PROGRAMS[name]
+    pytest.importorskip(module)
+    write_files(folder)
+    done = run([sys.executable, "-c", blocks("python", *MANUALS)[position]], folder)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines()[-1] == "[85 85 85] True"
+    assert re.fullmatch(output, done.stdout), done.stdout
 
 
 @slow
 @pytest.mark.device
-def test_the_python_without_tflite_works(folder: Path) -> None:
-    _, _, _, code, *_ = blocks("python", *MANUALS)
-    done = run([sys.executable, "-c", code], folder)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout == "(32, 3) True\n"
-
-
-@slow
-@pytest.mark.device
-def test_the_python_of_a_language_model_works(folder: Path) -> None:
-    _write_llama(folder)
-    _, _, _, _, code, *_ = blocks("python", *MANUALS)
-    done = run([sys.executable, "-c", code], folder)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.endswith(" 8 True\n"), done.stdout
-
-
-@slow
-@pytest.mark.device
-def test_the_python_of_what_a_run_keeps_works(folder: Path) -> None:
-    *_, code, _, _ = blocks("python", *MANUALS)
-    done = run([sys.executable, "-c", code], folder)
-    assert done.stdout == "[[-3. -3. -3. -3.]] [[[3. 3. 3. 3.]]]\n", done.stderr
-
-
-@slow
-@pytest.mark.device
-def test_the_python_of_several_devices_works(folder: Path) -> None:
+def test_python_program_of_several_devices(folder: Path) -> None:
     *_, code, _ = blocks("python", *MANUALS)
     done = run([sys.executable, "-c", code], folder)
     assert done.returncode == 0, done.stderr
@@ -237,7 +231,7 @@ def test_the_python_of_several_devices_works(folder: Path) -> None:
 
 
 @slow
-def test_the_python_of_passes_works(folder: Path) -> None:
+def test_python_program_of_passes(folder: Path) -> None:
     *_, code = blocks("python", *MANUALS)
     done = run([sys.executable, "-c", f"{code}print(len(graph.nodes), content[4:8])"], folder)
     assert done.returncode == 0, done.stderr
@@ -268,7 +262,7 @@ _MAKES = "void* tflite_plugin_create_delegate(void) { static int made; return &m
 
 @slow
 @pytest.mark.parametrize(
-    ("library", "said"),
+    ("library", "message"),
     [
         (None, "./libtflite_opencl_delegate.so: cannot open shared object file"),
         ("int nothing;", "undefined symbol: tflite_plugin_create_delegate"),
@@ -277,8 +271,8 @@ _MAKES = "void* tflite_plugin_create_delegate(void) { static int made; return &m
     ],
     ids=["no library", "another library", "no delegate", "no interpreter"],
 )
-def test_the_c_program_says_what_is_missing(library: str | None, said: str, tmp_path: Path) -> None:
-    """TFLite's C interface is a stand-in here, which gives no interpreter."""
+def test_c_program_names_what_is_missing(library: str | None, message: str, tmp_path: Path) -> None:
+    """TFLite's C interface is a fake that creates no interpreter."""
     block, *_ = blocks("c", ROOT / "docs/programs.md")
     header = tmp_path / "tensorflow/lite/c/c_api.h"
     header.parent.mkdir(parents=True)
@@ -287,20 +281,20 @@ def test_the_c_program_says_what_is_missing(library: str | None, said: str, tmp_
     assert run(["cc", "-I.", "-o", "program", "program.c", "-ldl"], tmp_path).returncode == 0
     if library is not None:
         (tmp_path / "library.c").write_text(library)
-        made = ["-o", "libtflite_opencl_delegate.so", "library.c"]
-        assert run(["cc", "-shared", "-fPIC", *made], tmp_path).returncode == 0
+        arguments = ["-o", "libtflite_opencl_delegate.so", "library.c"]
+        assert run(["cc", "-shared", "-fPIC", *arguments], tmp_path).returncode == 0
     ended = run(["./program"], tmp_path)
     assert ended.returncode == 1
-    assert said in ended.stdout + ended.stderr
+    assert message in ended.stdout + ended.stderr
 
 
-def test_all_exit_codes_are_in_the_documents_once() -> None:
+def test_exit_codes_are_documented_once() -> None:
     rows = re.findall(r"^\| (\d+) \|", (ROOT / "docs/reliability.md").read_text(), re.MULTILINE)
     assert [int(row) for row in rows] == list(EXIT_CODES)
 
 
 def heading_names(path: Path) -> set[str]:
-    """Return the anchors that a forge makes of a document's headings."""
+    """Return the anchors that forges derive from a document's headings."""
     headings = re.findall(r"^#+ (.*)$", path.read_text(), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", text.lower()).replace(" ", "-") for text in headings}
 
@@ -319,12 +313,12 @@ DEVELOPERS = [path for path in DOCUMENTS if path not in MANUALS and path.parent.
 
 
 @pytest.mark.parametrize("path", DEVELOPERS, ids=lambda path: str(path.relative_to(ROOT)))
-def test_files_that_developers_are_told_of_exist(path: Path) -> None:
+def test_files_named_for_developers_exist(path: Path) -> None:
     for name in re.findall(r"`([\w.]+/[\w./]+\.(?:py|clh?|md|toml|txt))`", path.read_text()):
         assert (ROOT / name).exists(), name
 
 
-def test_the_architecture_names_what_there_is() -> None:
+def test_architecture_lists_existing_files() -> None:
     tree, _, steps, *_ = blocks("", ROOT / "ARCHITECTURE.md")
     folders = {path.parent.name for path in (ROOT / "delegate").glob("*/*.*")} - {"__pycache__"}
     assert {*re.findall(r"^  (\w+)/", tree, re.MULTILINE)} == folders
@@ -335,7 +329,7 @@ def test_the_architecture_names_what_there_is() -> None:
     assert [name for name in named if not any(f.endswith(f"/{name}") for f in files)] == []
 
 
-# A phrase or a word -> the text to write instead.
+# A phrase or word -> its replacement.
 FORBIDDEN = {
     r"(?i)lowers (?:nothing|no node)": "nothing: the leading underscore of the folder says it",
     r"(?i)stretch": "broadcast",
@@ -349,16 +343,16 @@ WRITTEN = [
 
 
 @pytest.mark.parametrize("pattern", FORBIDDEN)
-def test_one_word_has_one_meaning(pattern: str) -> None:
-    found = [
+def test_no_forbidden_phrases(pattern: str) -> None:
+    uses = [
         f"{path.relative_to(ROOT)}:{number}: {line.strip()}"
         for path in [*WRITTEN, *DOCUMENTS]
         for number, line in enumerate(path.read_text().splitlines(), 1)
         if re.search(pattern, line)
     ]
-    assert found == [], f"write instead: {FORBIDDEN[pattern]}"
+    assert uses == [], f"write instead: {FORBIDDEN[pattern]}"
 
 
-def test_names_of_files_are_clear() -> None:
+def test_file_names_are_clear() -> None:
     unclear = re.compile(r"stretch|_words|_gpu")
     assert [path.name for path in WRITTEN if unclear.search(path.stem)] == []

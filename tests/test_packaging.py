@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the installed package says it needs; what needs a network or a fresh venv is in .ci/run."""
+"""The installed package's metadata; .ci/run tests what needs a network or a new venv."""
 
 from __future__ import annotations
 
@@ -19,8 +19,7 @@ from delegate.plan.sources import folder
 from tests.support.tiers import slow
 
 NAME = "tflite-opencl"
-BACKPORTS = {"tomli"}  # imported only where Python is older than what they were taken from
-# Each is named by whoever misses what it brings.
+BACKPORTS = {"tomli"}  # imported only by older Pythons
 EXTRAS = ("cluster", "demo", "generate", "serve", "shell", "suite", "trace", "video")
 PACKAGES = [
     Path(str(package.__file__)).parent for package in (delegate, label_image, tflite_opencl)
@@ -35,7 +34,7 @@ pytestmark = pytest.mark.skipif(not _installed(), reason="not installed: pip ins
 
 
 def _needs(machine: str, extra: str = "", python: str | None = None) -> set[str]:
-    """Return what pip would install with the package on Linux of that machine."""
+    """Return what pip would install with the package on Linux."""
     environment = {"platform_machine": machine, "sys_platform": "linux", "extra": extra}
     if python is not None:
         environment["python_version"] = python
@@ -70,7 +69,7 @@ def test_every_imported_module_is_a_dependency() -> None:
     assert _imported() - _provided(needed) - BACKPORTS == set()
 
 
-def test_backports_are_asked_for_only_where_python_lacks_them() -> None:
+def test_backports_are_required_only_for_old_pythons() -> None:
     assert _needs("aarch64", python="3.10") >= BACKPORTS
     assert not _needs("aarch64", python="3.11") & BACKPORTS
 
@@ -79,7 +78,7 @@ def test_backports_are_asked_for_only_where_python_lacks_them() -> None:
     ("machine", "has_runtime", "has_pocl"),
     [("x86_64", True, True), ("aarch64", True, False), ("armv7l", False, False)],
 )
-def test_wheels_are_asked_for_only_where_they_exist(
+def test_wheels_are_required_only_where_they_exist(
     machine: str, has_runtime: bool, has_pocl: bool
 ) -> None:
     assert ("ai-edge-litert" in _needs(machine)) == has_runtime
@@ -87,11 +86,7 @@ def test_wheels_are_asked_for_only_where_they_exist(
     assert "tflite-runtime" in _needs(machine, "tflite-runtime")
 
 
-def test_kernels_are_found() -> None:
-    assert (folder() / "convolution/conv_2d.cl").is_file()
-
-
-def test_the_commands_are_the_packages_mains() -> None:
+def test_console_scripts() -> None:
     scripts = metadata.distribution(NAME).entry_points.select(group="console_scripts")
     assert {(script.name, script.value) for script in scripts} >= {
         ("label_image", "label_image.__main__:main"),
@@ -101,5 +96,6 @@ def test_the_commands_are_the_packages_mains() -> None:
     assert metadata.version(NAME) == tflite_opencl.__version__
 
 
-def test_device_profiles_are_found() -> None:
+def test_data_files_are_installed() -> None:
+    assert (folder() / "convolution/conv_2d.cl").is_file()
     assert "v3d" in delegate.inspect.device_profile_names()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What .ci/release makes of a wheel; .ci/run makes a whole release and installs its packages."""
+"""The files that .ci/release makes from a wheel; .ci/run makes a release and installs it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ NAME, VERSION = "tflite-opencl", tflite_opencl.__version__
 
 @pytest.fixture
 def release(tmp_path: Path) -> Path:
-    """Make a release of a wheel with one file."""
+    """Make a release from a wheel with one file."""
     if shutil.which("dpkg-deb") is None:
         pytest.skip("no dpkg-deb here, which Debian has")
     try:
@@ -41,16 +41,16 @@ def release(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_a_debian_package_holds_the_wheel_and_its_commands(release: Path) -> None:
+def test_debian_package_has_files_and_commands_of_wheel(release: Path) -> None:
     package = release / f"{NAME}_{VERSION}_all.deb"
 
-    def said(*words: str) -> str:
+    def output(*words: str) -> str:
         command = ["dpkg-deb", *words[:1], str(package), *words[1:]]
         return subprocess.run(command, check=True, capture_output=True, text=True).stdout
 
-    assert said("--field", "Architecture").strip() == "all"
-    assert "python3-pyopencl" in said("--field", "Depends")
-    lines = said("--contents").splitlines()
+    assert output("--field", "Architecture").strip() == "all"
+    assert "python3-pyopencl" in output("--field", "Depends")
+    lines = output("--contents").splitlines()
     for name in ("label_image", "tflite-opencl", "tflite-delegate-test"):
         (line,) = [line for line in lines if line.endswith(f"./usr/bin/{name}")]
         assert line.startswith("-rwxr-xr-x root/root")
@@ -59,7 +59,7 @@ def test_a_debian_package_holds_the_wheel_and_its_commands(release: Path) -> Non
     assert package.name in (release / "Containerfile").read_text()
 
 
-def test_the_list_names_each_file_and_what_is_needed(release: Path) -> None:
+def test_spdx_lists_files_and_dependencies(release: Path) -> None:
     listed = json.loads((release / f"{NAME}-{VERSION}.spdx.json").read_text())
     files = {each["fileName"]: each["checksums"] for each in listed["files"]}
     assert len(files) == 3
@@ -73,7 +73,7 @@ def test_the_list_names_each_file_and_what_is_needed(release: Path) -> None:
     assert licences["ai-edge-litert"] == "Apache-2.0"
 
 
-def test_what_changed_is_the_changelogs_first_section(release: Path) -> None:
+def test_changes_are_first_section_of_changelog(release: Path) -> None:
     first = (ROOT / "CHANGELOG.md").read_text().split("\n## ")[1]
-    said = (release / "CHANGES.md").read_text()
-    assert said == f"# {NAME} {VERSION}\n\n{first.partition(chr(10))[2].strip()}\n"
+    output = (release / "CHANGES.md").read_text()
+    assert output == f"# {NAME} {VERSION}\n\n{first.partition(chr(10))[2].strip()}\n"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""label_image on a small model under an OpenCL that fails: what a run's end is called."""
+"""label_image on a small model with a failing OpenCL library, and the outcomes of its runs."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tests.support.command import FILES, ROWS, pooling_nodes
 from tests.support.model import chain_model, const, op, t
 from tests.support.process import ROOT
 
-# How a run may end. Whatever else it does is the text of a finding.
+# Allowed outcomes of a run. Any other is a finding.
 RIGHT = "right rows, exit 0"
 LEFT = "right rows, exit 0, a WARN that the CPU has nodes"
 CPU = "an ERROR, the CPU's rows, exit 2"
@@ -35,7 +35,7 @@ LOST = "right rows, exit 3, an ERROR that the CPU has most nodes"
 ALLOWED = (RIGHT, LEFT, CPU, LOST)
 
 LIMIT_SECONDS = 240  # for a run
-# label_image gives a child that hangs a minute or two, for slow boards; here a part of that.
+# label_image waits a minute or two for a hanging child, for slow boards; the tests wait less.
 _START = """
 import sys
 from delegate.guard.children import helper
@@ -44,9 +44,9 @@ helper.STEP_SECONDS, helper.BETWEEN_SECONDS = 15, 30
 sys.exit(main())
 """
 COMMAND_LINE = (sys.executable, "-c", _START, *FILES, "--use_gpu")
-DEVICE_TIMEOUT = 20  # of runs whose device dies or hangs later: a busy machine needs some
+DEVICE_TIMEOUT = 20  # seconds, if the device dies or hangs later: enough for a busy machine
 _MOST_WARM_UPS = 6
-# What crosses, or is computed, can be lost or changed.
+# Calls whose data can be lost or changed.
 _LIES = {
     "clEnqueueNDRangeKernel": ("skip",),
     "clEnqueueReadBuffer": ("skip", "flip"),
@@ -58,12 +58,11 @@ _DEATHS = ("abort", "crash", "hang")
 
 @dataclass(frozen=True, slots=True)
 class Attack:
-    """A way to fail, tried at the calls of a run.
+    """A kind of failure, injected at the calls of a run.
 
     Attributes:
-        name: for the table; forgets: what of our cache the run starts without, so that its children
-            do that work: folders, and tables of the devices' files.
-        arguments: more of label_image's.
+        name: for the table; forgets: folders and tables that are removed from the cache, so that
+            child processes do their work again; arguments: for label_image.
     """
 
     name: str
@@ -71,7 +70,7 @@ class Attack:
     arguments: tuple[str, ...] = ()
 
     def faults(self, call: str, nth: int) -> Iterator[Fault]:
-        """Yield what is tried at one call."""
+        """Yield the faults for one call."""
         if self.name == "error":
             yield Fault(call, nth, "error", status=STATUSES[nth % len(STATUSES)])
         elif self.name == "lost":
@@ -87,12 +86,12 @@ class Attack:
         return CHILDREN if "death" in self.name else COMMAND
 
 
-WORK = "plans", "constants", "programs", TRIALS, BANS, CHOICES  # of a model, on a known device
+WORK = "plans", "constants", "programs", TRIALS, BANS, CHOICES  # of a model, not of its device
 ATTACKS = (
     Attack("error"),
     Attack("lost"),
     Attack("lie"),
-    # Untuned: children that try kernels would take the deaths, and the run would be right.
+    # Untuned: otherwise the children that tune would die, and the run would succeed.
     Attack("death", arguments=("--device_timeout", str(DEVICE_TIMEOUT), "--tune", "off")),
     Attack("cold death", forgets=("devices", "records", "icds", "plans", "constants", "programs")),
     Attack("kernel death", forgets=WORK),
@@ -100,17 +99,17 @@ ATTACKS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Ran:
-    """How a run ended."""
+class FinishedRun:
+    """The end of a run."""
 
-    code: int | None  # None: it did not
+    code: int | None  # None: it did not end
     lines: tuple[str, ...]
 
     @property
     def outcome(self) -> str:
-        """One of ALLOWED, or what is wrong."""
+        """One of ALLOWED, or a description of the fault."""
         rows = [line for line in self.lines if line in ROWS or line.startswith("INFO: 0.")]
-        told = [line for line in self.lines if line.startswith(("WARN: ", "ERROR: "))]
+        messages = [line for line in self.lines if line.startswith(("WARN: ", "ERROR: "))]
         if self.code is None:
             return "no end within its time"
         if self.code < 0:
@@ -118,34 +117,30 @@ class Ran:
         if any(line.startswith("Traceback") for line in self.lines):
             return "a traceback"
         if self.code not in (0, 2, 3):
-            return f"exit {self.code}: {told[-1] if told else ''}"
+            return f"exit {self.code}: {messages[-1] if messages else ''}"
         if rows != ROWS:
             return f"wrong rows, exit {self.code}: {rows}"
         if self.code == 2:
-            return CPU if any(line.startswith("ERROR: ") for line in told) else "exit 2, no ERROR"
+            has_error = any(line.startswith("ERROR: ") for line in messages)
+            return CPU if has_error else "exit 2, no ERROR"
         if self.code == 3:
-            return (
-                LOST if told and told[-1].startswith("ERROR: the CPU ran ") else "exit 3, no ERROR"
-            )
+            is_lost = messages and messages[-1].startswith("ERROR: the CPU ran ")
+            return LOST if is_lost else "exit 3, no ERROR"
         if any("3 of 3 on OpenCL" in line for line in self.lines):
             return RIGHT
-        return LEFT if told else "the CPU has nodes, and no line says so"
+        return LEFT if messages else "the CPU has nodes, and no line says so"
 
 
 class Bed:
-    """A model, a picture, and a cache that is as warm as a user's."""
+    """A test bed: a model, a picture, and a warm cache."""
 
     def __init__(
-        self,
-        folder: Path,
-        library: Path,
-        device: str,
-        transfer: str = "",
-        like: Bed | None = None,
+        self, folder: Path, library: Path, device: str, transfer: str = "", like: Bed | None = None
     ) -> None:
-        """`device`: words of its name; `transfer`: how bytes cross, "": as measured.
+        """Warm up the cache.
 
-        `like`: another bed of the device, whose cache this one begins with.
+        `device`: words of its name; `transfer`: the copy strategy, "" for the measured one;
+        `like`: another bed of the device, whose cache is copied.
 
         Raises: RuntimeError: the run fails without a fault.
         """
@@ -160,38 +155,38 @@ class Bed:
             shutil.copytree(like._warm, self._warm)
         if transfer:
             _choose(transfer, self._warm)
-            forget(self._warm, "plans")  # of another transfer
+            forget(self._warm, "plans")  # with another copy strategy
             self._warm_up()
         self._calls: dict[str, Counter[str]] = {}
 
     def calls(self, attack: Attack) -> Counter[str]:
-        """Return the calls of each function in the processes that an attack strikes."""
+        """Return the number of calls of each function in the processes that an attack targets."""
         if attack.name not in self._calls:
-            found = self._counted(attack.arguments, self._cache(attack))
-            self._calls[attack.name] = found[attack.place]
+            counts = self._counted(attack.arguments, self._cache(attack))
+            self._calls[attack.name] = counts[attack.place]
         return self._calls[attack.name]
 
     def faults(self, attack: Attack, most: int | None = None) -> Iterator[Fault]:
-        """Yield an attack's faults; `most`: at so many calls of a function, first and last too."""
+        """Yield an attack's faults at up to `most` calls of each function (None: at all)."""
         for call, count in sorted(self.calls(attack).items()):
             number = count if most is None else min(most, count)
             places = {int(place) for place in np.linspace(1, count, number)}
             for nth in sorted(places):
                 yield from attack.faults(call, nth)
 
-    def run(self, attack: Attack, fault: Fault) -> Ran:
+    def run(self, attack: Attack, fault: Fault) -> FinishedRun:
         """Run label_image with the fault, in a copy of the cache."""
-        kept = self._cache(attack)
+        copy = self._cache(attack)
         if attack.forgets:
-            # A driver dies of what it is given. The call's number alone would end each child anew.
-            fault = replace(fault, once=str(kept / "died"))
+            # Only once, because the call with this number would end every new child, too.
+            fault = replace(fault, once=str(copy / "died"))
         try:
-            return self._run(attack.arguments, kept, fault.environment)
+            return self._run(attack.arguments, copy, fault.environment)
         finally:
-            shutil.rmtree(kept, ignore_errors=True)
+            shutil.rmtree(copy, ignore_errors=True)
 
     def _warm_up(self) -> None:
-        """Run until no start finds anything to build or to measure."""
+        """Run until starts have nothing left to build or measure."""
         seen: Counter[str] = Counter()
         for _ in range(_MOST_WARM_UPS):
             calls = self._counted((), self._warm)[COMMAND]
@@ -213,7 +208,9 @@ class Bed:
             raise RuntimeError(f"without a fault: {ran.outcome}: {ran.lines}")
         return calls_of(counts)
 
-    def _run(self, arguments: Sequence[str], cache: Path, environment: dict[str, str]) -> Ran:
+    def _run(
+        self, arguments: Sequence[str], cache: Path, environment: dict[str, str]
+    ) -> FinishedRun:
         variables = {
             **environment,
             "LD_PRELOAD": str(self._library),
@@ -223,9 +220,9 @@ class Bed:
 
 
 def forget(cache_folder: Path, *names: str) -> None:
-    """Take folders out of a cache, and tables out of its devices' files.
+    """Remove folders from a cache, and tables from its devices' files.
 
-    Self-tests are no part of the trials' table here, but a kind of their own.
+    TRIALS leaves out self-tests, which SELF_TEST removes.
     """
     for name in names:
         shutil.rmtree(cache_folder / name, ignore_errors=True)
@@ -240,13 +237,13 @@ def forget(cache_folder: Path, *names: str) -> None:
 
 
 def proofs_in(store: Store) -> dict[str, str]:
-    """Return the self-tests that are kept of a device."""
-    kept = store.load(TRIALS)
-    return {key: how for key, how in kept.items() if json.loads(key)[0] == SELF_TEST}
+    """Return the stored results of a device's self-tests."""
+    trials = store.load(TRIALS)
+    return {key: how for key, how in trials.items() if json.loads(key)[0] == SELF_TEST}
 
 
 def _choose(transfer: str, cache_folder: Path) -> None:
-    """Keep a way for bytes to cross as the one that was measured to be fastest."""
+    """Store a copy strategy as the measured choice."""
     with patch.dict(os.environ, TFLITE_OPENCL_CACHE=str(cache_folder)):
         # A slow machine's first start measures nothing.
         known = [store for store in stores() if store.load(TRIALS)]
@@ -257,8 +254,8 @@ def _choose(transfer: str, cache_folder: Path) -> None:
 
 def run_label_image(
     folder: Path, device: str, *arguments: str, seconds: float = LIMIT_SECONDS, **environment: str
-) -> Ran:
-    """Run the command on what `write_files` wrote into a folder, for some seconds at most."""
+) -> FinishedRun:
+    """Run the command in a folder with the files of `write_files`; kill it after `seconds`."""
     child = subprocess.Popen(
         [*COMMAND_LINE, "--device", device, *arguments],
         cwd=folder,
@@ -275,12 +272,12 @@ def run_label_image(
     except subprocess.TimeoutExpired:
         os.killpg(child.pid, signal.SIGKILL)
         _, errors = child.communicate()
-        return Ran(None, tuple(errors.splitlines()))
-    return Ran(child.returncode, tuple(errors.splitlines()))
+        return FinishedRun(None, tuple(errors.splitlines()))
+    return FinishedRun(child.returncode, tuple(errors.splitlines()))
 
 
 def write_files(folder: Path) -> None:
-    """Write a model whose weights count, a picture and labels: the rows are ROWS."""
+    """Write a model, a picture and labels whose result is ROWS; its weights matter."""
     pixels, copied = (t((1, 4, 4, 3), "uint8", 0.5, 0) for _ in range(2))
     weights = const(255 * np.eye(3, dtype=np.uint8).reshape(3, 1, 1, 3), 1 / 255, 0)
     bias = const(np.zeros(3, np.int32), 0.5 / 255)

@@ -1,13 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Clients of the service that are wrong, slow or gone, beside some that are right.
+"""Clients of the service that send nonsense, are slow or disconnect, beside correct ones.
 
     python -m tests.attacks.clients               10,000 bad requests in an hour
     python -m tests.attacks.clients --minutes 5   in five minutes
 
-The service is the real command in a process of its own. Right clients must get
-every answer, and the right one. The service's memory, handles and threads are looked at in the
-middle and at the end.
-Exit code: 0 when nothing was lost and nothing grew, 1 when something did.
+The service is the real command in its own process. Correct clients must get every answer, and it
+must be right. The service's memory, handles and threads are counted in the middle and at the end.
+Exit code: 0 if no answer was lost and nothing grew, 1 otherwise.
 """
 
 from __future__ import annotations
@@ -39,16 +38,16 @@ from tests.support.process import ROOT
 from tflite_opencl.conformance.cases.chains import chain_graph
 
 WARM_UP = 0.1  # of the time and of the bad requests
-RATE = 50  # requests a second of the right clients together
+RATE = 50  # requests a second of all correct clients
 RIGHT, WRONG = 4, 4  # clients
-_SLACK_BYTES = 16 << 20  # what queues, caches of sockets and arenas of threads may come to
-_SLACK_HANDLES = 8  # connections that are being closed
+_SLACK_BYTES = 16 << 20  # for queues, socket caches and arenas of threads
+_SLACK_HANDLES = 8  # for connections that are being closed
 MODEL = write_model(chain_graph("conv_relu_pool", "int8", (1, 9, 8, 3)))
 INFER = "/v2/models/model/infer"
 
 
 class Clients:
-    """Some right and some wrong clients of a service, and what became of them."""
+    """Correct and faulty clients of a service, and their results."""
 
     def __init__(self, host: str, port: int) -> None:
         self._address = host, port
@@ -79,13 +78,13 @@ class Clients:
             for _ in range(draw.randint(1, 3)):
                 connection.request("POST", INFER, self._body)
                 answer = connection.getresponse()
-                said = json.loads(answer.read())
+                output = json.loads(answer.read())
                 if answer.status == 503:
                     self.answers["right: 503"] += 1
                     continue
-                found = np.array(said["outputs"][0]["data"])
-                if not np.array_equal(found, self._expected_output.reshape(-1)):
-                    self.lost.append(f"{answer.status}: another answer: {said}")
+                result = np.array(output["outputs"][0]["data"])
+                if not np.array_equal(result, self._expected_output.reshape(-1)):
+                    self.lost.append(f"{answer.status}: another answer: {output}")
                 self.answers[f"right: {answer.status}"] += 1
         except (OSError, http.client.HTTPException, KeyError) as error:
             self.lost.append(f"{type(error).__name__}: {error}")
@@ -94,10 +93,12 @@ class Clients:
 
     def wrong(self, draw: random.Random) -> None:
         """Be wrong once, in one of the ways."""
-        way = draw.choice([self._bad_body, self._gone, self._slow, self._no_http, self._picture])
+        way = draw.choice(
+            [self._bad_body, self._disconnect, self._slow, self._no_http, self._picture]
+        )
         self.answers[f"wrong: {way(draw)}"] += 1
 
-    def _said(self, path: str, body: bytes, **headers: str) -> str:
+    def _status_of(self, path: str, body: bytes, **headers: str) -> str:
         connection = http.client.HTTPConnection(*self._address, timeout=60)
         try:
             connection.request("POST", path, body, headers)
@@ -116,12 +117,12 @@ class Clients:
         headers = draw.choice(
             [{}, {"Content-Encoding": "gzip"}, {"Inference-Header-Content-Length": "7"}]
         )
-        return self._said(INFER, bytes(body[: draw.randint(0, len(body))]), **headers)
+        return self._status_of(INFER, bytes(body[: draw.randint(0, len(body))]), **headers)
 
     def _picture(self, draw: random.Random) -> str:
-        return self._said("/classify", draw.randbytes(draw.randint(0, 3000)))
+        return self._status_of("/classify", draw.randbytes(draw.randint(0, 3000)))
 
-    def _gone(self, draw: random.Random) -> str:
+    def _disconnect(self, draw: random.Random) -> str:
         with self._connection() as connection:
             connection.sendall(self._head(len(self._body)) + self._body)
             if draw.random() < 0.5:  # with a reset
@@ -155,9 +156,9 @@ class Clients:
 
 
 def attack(seconds: float, bad: int, seed: int, device: str) -> str:
-    """Return what was seen, of about so many bad requests.
+    """Return a summary, after about `bad` bad requests.
 
-    Raises: AssertionError: something was lost, or grew.
+    Raises: AssertionError: an answer was lost, or something grew.
     """
     with tempfile.TemporaryDirectory() as folder:
         model = Path(folder) / "model.tflite"
@@ -170,20 +171,21 @@ def attack(seconds: float, bad: int, seed: int, device: str) -> str:
             try:
                 clients = Clients(*_address(process))
                 pause = WRONG * seconds / bad
-                # What is kept of the first part is kept once.
+                # The first part is a warm-up: caches fill once.
                 parts = (WARM_UP * seconds, seconds / 2, seconds / 2)
                 seen = []
                 for number, part in enumerate(parts):
-                    _for(clients, part, pause, seed + number)
-                    seen.append(_held(process.pid))
+                    _run_for(clients, part, pause, seed + number)
+                    seen.append(_resources_of(process.pid))
             finally:
                 process.send_signal(signal.SIGTERM)
                 out, err = process.communicate(timeout=60)
     _, middle, end = seen
-    told = "; ".join(f"{what} {count}" for what, count in sorted(clients.answers.items()))
+    answers = "; ".join(f"{what} {count}" for what, count in sorted(clients.answers.items()))
     grown = [after - before for before, after in zip(middle, end, strict=True)]
     text = (
-        f"{told}\n{out.strip()}\n{end[0] >> 20} MiB ({grown[0] >> 10:+} KiB in the second half), "
+        f"{answers}\n{out.strip()}\n"
+        f"{end[0] >> 20} MiB ({grown[0] >> 10:+} KiB in the second half), "
         f"{end[1]} handles ({grown[1]:+}), {end[2]} threads ({grown[2]:+})"
     )
     assert not clients.lost, f"{len(clients.lost)} are lost, as {clients.lost[0]}\n{text}\n{err}"
@@ -207,8 +209,8 @@ def _address(process: subprocess.Popen[str]) -> tuple[str, int]:
     raise AssertionError(process.communicate())
 
 
-def _for(clients: Clients, seconds: float, wrong_pause: float, seed: int) -> None:
-    """Let all clients ask for so long; `wrong_pause`: seconds between two of a wrong one."""
+def _run_for(clients: Clients, seconds: float, wrong_pause: float, seed: int) -> None:
+    """Run all clients for some seconds; `wrong_pause`: seconds between requests of a faulty one."""
     end = time.monotonic() + seconds
     rounds: list[tuple[Callable[[random.Random], None], float]] = [
         *[(clients.right, RIGHT / RATE)] * RIGHT, *[(clients.wrong, wrong_pause)] * WRONG,
@@ -234,8 +236,8 @@ def _for(clients: Clients, seconds: float, wrong_pause: float, seed: int) -> Non
         raise errors[0]
 
 
-def _held(pid: int) -> tuple[int, int, int]:
-    """Return a process's bytes of memory, file handles and threads, when its clients are gone."""
+def _resources_of(pid: int) -> tuple[int, int, int]:
+    """Return a process's bytes of memory, file handles and threads, without clients."""
     time.sleep(3)
     pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
     counts = (len(list(Path(f"/proc/{pid}/{name}").iterdir())) for name in ("fd", "task"))
@@ -243,7 +245,7 @@ def _held(pid: int) -> tuple[int, int, int]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Attack, and print what was seen; return the exit code."""
+    """Attack, print the summary, and return the exit code."""
     parser = argparse.ArgumentParser(
         prog="python -m tests.attacks.clients",
         description=__doc__,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An OpenCL that fails at a chosen call: builds faults.c, and reads the calls it counted."""
+"""An OpenCL that fails at a chosen call: builds faults.c, and reads its counts of calls."""
 
 from __future__ import annotations
 
@@ -10,23 +10,22 @@ from dataclasses import dataclass
 from pathlib import Path
 
 SOURCE = Path(__file__).with_suffix(".c")
-COMMAND, CHILDREN = "command", "children"  # the processes that a fault may be kept to
+COMMAND, CHILDREN = "command", "children"  # processes to which a fault may be restricted
 NO_COMPILER = "no C compiler: apt-get install gcc libc6-dev"
-# What drivers give: a lost device, no memory, a driver's own number that no table has.
+# Errors of drivers: a lost device, no memory, an undocumented number, and others.
 STATUSES = (-5, -2, -4, -6, -36, -14, -9999)
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """What goes wrong, and where.
+    """A fault to inject.
 
     Attributes:
         call: an OpenCL function; nth: its call in a process, from 1; kind: "error" (with `status`),
             "skip", "flip", "abort", "crash", "hang", "kill", "stop" or "thread", which faults.c
-            explains; lasts: whether later calls fail, too; place: COMMAND, CHILDREN or "" for every
-            process;
-            once: a file that is made when it goes wrong, so that it does so in one process only;
-            until: a file: nothing goes wrong before it is there;
+            explains; lasts: whether later calls fail, too; place: COMMAND, CHILDREN or "" for all
+            processes; once: a file that the fault creates, so that it occurs in one process only;
+            until: a file: no fault occurs before it exists;
             kernel: of clCreateKernel, only calls for kernels with this in their names count.
     """
 
@@ -47,7 +46,7 @@ class Fault:
 
     @property
     def environment(self) -> dict[str, str]:
-        """The variables that tell the library so."""
+        """The variables that configure the library."""
         return {
             "FAULT_CALL": self.call,
             "FAULT_NTH": str(self.nth),
@@ -62,14 +61,14 @@ class Fault:
 
 
 def compiler() -> list[str] | None:
-    """Return the command that makes a shared library of C; None: there is no compiler."""
-    found = shutil.which("cc") or shutil.which("gcc")
+    """Return the command that compiles C to a shared library; None without a compiler."""
+    path = shutil.which("cc") or shutil.which("gcc")
     flags = ["-Wall", "-Wextra", "-Werror", "-O1", "-shared", "-fPIC"]
-    return None if found is None else [found, *flags]
+    return None if path is None else [path, *flags]
 
 
 def build_library(folder: Path) -> Path | None:
-    """Compile the library into a folder; None: there is no C compiler."""
+    """Compile the library into a folder; None without a C compiler."""
     command = compiler()
     if command is None:
         return None
@@ -79,13 +78,13 @@ def build_library(folder: Path) -> Path | None:
 
 
 def calls_of(counts: Path) -> dict[str, Counter[str]]:
-    """Return the calls of each function that a run counted, in COMMAND and in CHILDREN.
+    """Return the number of calls of each function, in COMMAND and in CHILDREN.
 
-    For children it is the most that one of them made: a fault's call is counted in each process.
+    For children it is the maximum, because the library counts calls in each process.
     """
-    found: dict[str, Counter[str]] = {COMMAND: Counter(), CHILDREN: Counter()}
+    most: dict[str, Counter[str]] = {COMMAND: Counter(), CHILDREN: Counter()}
     for line in counts.read_text().splitlines():
         depth, _, function, calls = line.split()
-        place = found[COMMAND if depth == "0" else CHILDREN]
+        place = most[COMMAND if depth == "0" else CHILDREN]
         place[function] = max(place[function], int(calls))
-    return found
+    return most

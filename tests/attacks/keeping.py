@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Lets OpenCL calls fail, or children die, while a model keeps values from run to run.
+"""OpenCL calls fail, or child processes die, while a model has state.
 
     python -m tests.attacks.keeping --device pocl --most 4
 
-A model with state runs, is resized, begins anew and runs on, while faults.c fails at one call. Each
-run must give what TFLite's reference kernels give, or an error; after an error each run must be one
-until the state begins anew. Exit code: 0 when all did, 1 when some did not.
+A model with state runs, is resized and reset, and runs again, while faults.c fails at one call.
+Each run must equal TFLite's reference kernels or be an error, and after an error each run must be
+an error until a reset. Exit code: 0 if all did, 1 otherwise.
 """
 
 from __future__ import annotations
@@ -45,23 +45,23 @@ from tests.support.process import ROOT
 from tests.support.variables import beginning, handle
 
 KINDS = ("variables", "tensors", "model")
-LOST = "the state is lost"
+STATE_LOST = "the state is lost"
 _RUN, _RESIZE, _BEGIN = "run", "resize", "begin"
 _STEPS = (*[_RUN] * 3, _RESIZE, *[_RUN] * 3, _BEGIN, *[_RUN] * 3)
 _SECONDS = 300  # for all steps of a process, on a busy machine
-_Z = (2, 3)  # the shape of the input that is resized
+_Z = (2, 3)  # shape of the input that is resized
 # A step's name, whether it failed, and its outputs or its error.
 Step = tuple[str, bool, Any]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Try faults, print each finding and how many ended how; return the exit code."""
+    """Inject faults, print findings and the counts of outcomes; return the exit code."""
     given = _parser().parse_args(arguments)
     if given.child:
-        for step in taken(given.child, given.device, given.lonely):
+        for step in step_results(given.child, given.device, given.lonely):
             print(json.dumps(step), flush=True)
         return 0
-    found: Counter[str] = Counter()
+    results: Counter[str] = Counter()
     with tempfile.TemporaryDirectory(prefix="keeping-") as scratch:
         library = build_library(Path(scratch))
         if library is None:
@@ -72,12 +72,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
             with ThreadPoolExecutor(given.jobs) as pool:
                 faults = [*bed.faults(given.most)]
                 for fault, ended in zip(faults, pool.map(bed.ended, faults), strict=True):
-                    found[ended] += 1
+                    results[ended] += 1
                     if ended not in ALLOWED:
                         print(f"{kind}: {fault}: {ended}", flush=True)
-            found[f"{kind}, children killed: {bed.lonely()}"] += 1
-    print("\n".join(f"{count} {ended}" for ended, count in found.most_common()))
-    return 0 if all(each.rpartition(": ")[2] in ALLOWED for each in found) else 1
+            results[f"{kind}, children killed: {bed.lonely()}"] += 1
+    print("\n".join(f"{count} {ended}" for ended, count in results.most_common()))
+    return 0 if all(each.rpartition(": ")[2] in ALLOWED for each in results) else 1
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -101,17 +101,17 @@ ALLOWED = (RIGHT, REFUSED, RENEWED, ENDED)
 
 
 class Bed:
-    """A kind of state on a device, under the library of faults."""
+    """A test bed for a kind of state on a device."""
 
     def __init__(self, kind: str, device: str, library: Path, folder: Path) -> None:
         self._kind, self._device, self._library, self._folder = kind, device, library, folder
         self._calls: Mapping[str, int] = {}
 
     def calls(self) -> Mapping[str, int]:
-        """Return how often each function is called. Raises: RuntimeError: a run is wrong."""
+        """Return the number of calls of each function. Raises: RuntimeError: a run is wrong."""
         if not self._calls:
             counts = self._folder / f"counts {self._kind}"
-            # The first start builds what later ones find.
+            # The first start fills the cache.
             for _ in range(2):
                 counts.unlink(missing_ok=True)
                 ended = judged(self._kind, self._steps({"FAULT_COUNTS": str(counts)}))
@@ -121,7 +121,7 @@ class Bed:
         return self._calls
 
     def faults(self, most: int) -> Iterator[Fault]:
-        """Yield faults at up to so many calls of each function, the first and last among them."""
+        """Yield faults at up to `most` calls of each function, with the first and last."""
         for call, count in sorted(self.calls().items()):
             places = sorted({int(place) for place in np.linspace(1, count, min(most, count))})
             for nth in places:
@@ -129,11 +129,11 @@ class Bed:
                 yield Fault(call, nth, "error", status=status, lasts=nth % 3 == 0)
 
     def ended(self, fault: Fault) -> str:
-        """Return how the steps end with a fault: one of ALLOWED, or what is wrong."""
+        """Return the outcome of the steps with a fault: one of ALLOWED, or a description."""
         return judged(self._kind, self._steps(fault.environment))
 
     def lonely(self) -> str:
-        """Return how they end where children die between runs, and where they begin later on."""
+        """Return the outcome if children are killed between runs, and new ones at once."""
         return judged(self._kind, self._steps({}, "--lonely"))
 
     def _steps(self, environment: dict[str, str], *flags: str) -> Sequence[Step] | str:
@@ -155,13 +155,13 @@ class Bed:
 
 
 def judged(kind: str, steps: Sequence[Step] | str) -> str:
-    """Return how steps ended: one of ALLOWED, or what is wrong."""
+    """Return the outcome of steps: one of ALLOWED, or a description."""
     if isinstance(steps, str):
         return steps
     if not steps:
         return REFUSED
     count, failed, failures = 0, "", 0
-    is_built = True  # what a resize or a beginning left half built TFLite itself does not run
+    is_built = True  # False: TFLite refuses to run after a failed resize or reset
     for place, (name, is_error, outcome) in enumerate(steps):
         if name == _RUN and not is_error:
             if failed:
@@ -170,11 +170,11 @@ def judged(kind: str, steps: Sequence[Step] | str) -> str:
                 return f"step {place} gives {outcome} instead of {right_of(kind)[count]}"
             count += 1
         elif name == _RUN:
-            if is_built and steps[place - 1][:2] == (_RUN, True) and LOST not in outcome:
-                return f"step {place} does not say that {LOST}: {outcome}"
+            if is_built and steps[place - 1][:2] == (_RUN, True) and STATE_LOST not in outcome:
+                return f"step {place} does not say that {STATE_LOST}: {outcome}"
             failures, failed = failures + 1, failed or str(outcome)
         else:
-            if name == _RESIZE or kind == "variables":  # other beginnings build nothing
+            if name == _RESIZE or kind == "variables":  # other resets build nothing
                 is_built = not is_error
             if not is_error and (name == _BEGIN or kind == "tensors"):
                 count, failed = 0, ""
@@ -185,13 +185,13 @@ def judged(kind: str, steps: Sequence[Step] | str) -> str:
 
 @cache
 def right_of(kind: str) -> Sequence[Any]:
-    """Return what runs give one after the other, from the beginning."""
-    made = interpreter(write_model(_graph(kind)))
-    return [run_once(made, number) for number in range(len(_STEPS))]
+    """Return the right outputs of consecutive runs after a reset."""
+    interp = interpreter(write_model(_graph(kind)))
+    return [run_once(interp, number) for number in range(len(_STEPS))]
 
 
 def run_once(made: Any, number: int) -> Any:
-    """Return what an interpreter or a Model gives for the inputs of a run since the beginning."""
+    """Return the outputs of an interpreter or Model for the inputs of run `number`."""
     rows = 2 if isinstance(made, Model) else made.get_input_details()[1]["shape"][0]
     given = np.full(SHAPE, 3 + number, np.float32), np.ones((rows, *_Z[1:]), np.float32)
     if isinstance(made, Model):
@@ -201,10 +201,10 @@ def run_once(made: Any, number: int) -> Any:
     return [each.tolist() for each in outputs[:-1]]
 
 
-def taken(kind: str, device: str, is_lonely: bool) -> Iterator[Step]:
-    """Yield what comes of each step in this process."""
+def step_results(kind: str, device: str, is_lonely: bool) -> Iterator[Step]:
+    """Yield the result of each step in this process."""
     try:
-        with _Keeper(kind, device, is_lonely) as keeper:
+        with _StatefulModel(kind, device, is_lonely) as keeper:
             for name in _STEPS:
                 if is_lonely:
                     _kill_children()
@@ -216,18 +216,17 @@ def taken(kind: str, device: str, is_lonely: bool) -> Iterator[Step]:
         return
 
 
-class _Keeper:
-    """A model with state, and how it is run, resized and begun anew."""
+class _StatefulModel:
+    """A model with state that can run, be resized and be reset."""
 
     def __init__(self, kind: str, device: str, is_lonely: bool) -> None:
         self._kind, self._model = kind, write_model(_graph(kind))
-        # So that partitions are several: a run may fail when one of them has kept its part.
-        self._told = {"device": device, "tune": "off", "in_child_first": is_lonely}
+        self._options = {"device": device, "tune": "off", "in_child_first": is_lonely}
         self._delegate: OpenCLDelegate | None = None
-        self._count = 0  # runs since the beginning
+        self._count = 0  # runs since the reset
         self._made = self._opened()
 
-    def __enter__(self) -> _Keeper:
+    def __enter__(self) -> _StatefulModel:
         return self
 
     def __exit__(self, *exception: object) -> None:
@@ -236,11 +235,11 @@ class _Keeper:
 
     @property
     def failure(self) -> object:
-        """What the delegate says of its last failure."""
+        """The delegate's description of its last failure."""
         return "" if self._delegate is None else self._delegate.failure
 
     def take(self, step: str) -> Any:
-        """Return the outputs of a run, else nothing. Raises: DelegateError, RuntimeError."""
+        """Return the outputs of a run, else None. Raises: DelegateError, RuntimeError."""
         if step == _RUN:
             outputs = run_once(self._made, self._count)
             self._count += 1
@@ -256,8 +255,9 @@ class _Keeper:
 
     def _opened(self) -> Any:
         if self._kind == "model":
-            return Model(self._model, **self._told)
-        options: Any = self._told | {"min_nodes_per_partition": 1, "exclude_ops": ["ABS"]}
+            return Model(self._model, **self._options)
+        # Without ABS there are two partitions: a run may fail after one of them updated its state.
+        options: Any = self._options | {"min_nodes_per_partition": 1, "exclude_ops": ["ABS"]}
         self._delegate = OpenCLDelegate(self._model, **options)
         return interpreter(self._model, self._delegate)
 
@@ -271,7 +271,7 @@ class _Keeper:
 
 
 def _kill_children() -> None:
-    """Kill what this process has started, and let all that it starts die at their first call."""
+    """Kill this process's children, and make new ones die at their first call."""
     os.environ |= Fault("clGetPlatformIDs", 1, "kill", place=CHILDREN).environment
     for path in Path("/proc/self/task").glob("*/children"):
         for number in path.read_text().split():
@@ -279,12 +279,12 @@ def _kill_children() -> None:
 
 
 def _graph(kind: str) -> Graph:
-    """Return a graph with state before and after an ABS, and a node beside of another input."""
+    """Return a graph with state before and after an ABS, and a separate node with an input."""
     z, doubled = t(_Z, "float32", name="z"), t(_Z, "float32", name="doubled")
     beside = op("ADD", [z, z], [doubled])
     if kind == "tensors":
-        made = delays([variable("a"), variable("b")], ["ABS"])
-        return graph_of([*made.nodes, beside], [*made.inputs, z], [*made.outputs, doubled])
+        graph = delays([variable("a"), variable("b")], ["ABS"])
+        return graph_of([*graph.nodes, beside], [*graph.inputs, z], [*graph.outputs, doubled])
     x, between, *each = (t(SHAPE, "float32", name=name) for name in "xyabcd")
     (first, a), (second, b) = handle("first"), handle("second")
     begun = beginning({name: np.full(SHAPE, 10, np.float32) for name in ("first", "second")})

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Delegates with one planted fault each, and one without: what the conformance suite must name.
+"""Delegates with one fault each, and one without, for the conformance suite to find.
 
-They run nodes on TFLite's own reference kernels, in an interpreter of their own.
+They run nodes on TFLite's reference kernels, in their own interpreter.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _lower = ops.lower
 
 
 class PassThrough:
-    """Claims every node and computes what TFLite does; subclasses spoil something."""
+    """Claims every node and computes TFLite's results; subclasses add a fault."""
 
     def __init__(self, model: bytes, options: dict[str, str]) -> None:
         self.model, self.options = model, options
@@ -66,13 +66,13 @@ class Kernel:
         self.ops = {node.op for node in self.graph.nodes}
         self.runs = 0
         self._model = model
-        self._made = self.made()
+        self._made = self.new_interpreter()
 
-    def made(self) -> Any:
+    def new_interpreter(self) -> Any:
         """Return the interpreter of the reference kernels."""
-        made = find_runtime().interpreter(self._model, 1, "reference")
-        made.allocate_tensors()
-        return made
+        new_interpreter = find_runtime().interpreter(self._model, 1, "reference")
+        new_interpreter.allocate_tensors()
+        return new_interpreter
 
     def prepare(self, shapes: Shapes) -> Shapes:
         for index in self.inputs:
@@ -94,7 +94,7 @@ class Kernel:
             memory[...] = np.ascontiguousarray(values).reshape(-1).view(np.uint8)
 
     def spoil(self, values: NDArray[Any]) -> NDArray[Any]:
-        """Return what is written instead of the right values."""
+        """Return the values to write instead of the right ones."""
         return values
 
     def close(self) -> None:
@@ -165,7 +165,7 @@ class _StalePointers(Kernel):
     def invoke(self, inputs: Sequence[Bytes], outputs: Sequence[Bytes]) -> None:
         now = [memory.__array_interface__["data"][0] for memory in outputs]
         self._first = self._first or now
-        # What is written to memory given back long ago is lost.
+        # Outputs written to stale memory are lost.
         super().invoke(inputs, outputs if now == self._first else [np.array(m) for m in outputs])
 
 
@@ -182,7 +182,7 @@ class _Differs(Kernel):
 
 
 class _Shared(Kernel):
-    _held: ClassVar[dict[str, Any]] = {}  # one state for all interpreters
+    _held: ClassVar[dict[str, Any]] = {}  # shared by all interpreters
 
     def invoke(self, inputs: Sequence[Bytes], outputs: Sequence[Bytes]) -> None:
         self._held["inputs"] = [np.array(values) for values in inputs]
@@ -192,22 +192,22 @@ class _Shared(Kernel):
 
 class _Forgets(Kernel):
     def invoke(self, inputs: Sequence[Bytes], outputs: Sequence[Bytes]) -> None:
-        self._made = self.made()  # whose variables begin
+        self._made = self.new_interpreter()  # with initial variables
         super().invoke(inputs, outputs)
 
 
 class _BeginsAgain(Kernel):
     def prepare(self, shapes: Shapes) -> Shapes:
-        self._made = self.made()
+        self._made = self.new_interpreter()
         return super().prepare(shapes)
 
 
 class _SharedState(Kernel):
     _every: ClassVar[dict[bytes, Any]] = {}
 
-    def made(self) -> Any:
+    def new_interpreter(self) -> Any:
         if self._model not in self._every:
-            self._every[self._model] = super().made()
+            self._every[self._model] = super().new_interpreter()
         return self._every[self._model]
 
 
@@ -229,7 +229,7 @@ class takes_nothing(PassThrough):
 
 
 class dies_in_the_second(PassThrough):
-    """Says that each node has two alternatives; the second one ends the process."""
+    """Reports two alternatives for each node; the second one ends the process."""
 
     @property
     def alternatives(self) -> list[NodeAlternatives]:
@@ -241,7 +241,7 @@ class dies_in_the_second(PassThrough):
 
 
 class refuses(PassThrough):
-    """Fails when it is asked."""
+    """Fails in its claim."""
 
     def claim(
         self, context: int, plan: Sequence[PlannedNode], shapes: Shapes, constants: Constants
@@ -269,7 +269,7 @@ shared_state = _liar(_SharedState)
 
 
 def plain_is_wrong(model: bytes, options: dict[str, str]) -> OpenCLDelegate | None:
-    """Return our own delegate with a fault in each node's alternative "plain" alone."""
+    """Return the OpenCL delegate with a fault only in each node's alternative "plain"."""
 
     def spoiled(launch: Launch) -> Launch:
         zero = launch.params["output_zero"]
@@ -283,16 +283,16 @@ def plain_is_wrong(model: bytes, options: dict[str, str]) -> OpenCLDelegate | No
             for each in _lower(node, target)
         )  # fmt: skip
 
-    if not model:  # the suite asks whether there is such a delegate
+    if not model:  # the suite checks whether the delegate exists
         return None
-    # A worker is a process of its own, which has this one delegate; a child would have no fault.
+    # The worker process has only this delegate; a child process would lack the fault.
     given: dict[str, Any] = {"tune": "off", "min_nodes_per_partition": 1, "in_child_first": False}
     ops.lower = with_a_fault
     return OpenCLDelegate(model, **given, **options)
 
 
 def flaky(model: bytes, options: dict[str, str]) -> PassThrough:
-    """Return one that is wrong in the first process that asks, and right ever after."""
+    """Return a delegate that is wrong in the first process only."""
     mark = options["mark"]
     if model and not os.path.exists(mark):
         with open(mark, "w"):

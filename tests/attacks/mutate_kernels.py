@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Plants small faults in kernels, and counts those that the tests or the suite notice.
+"""Mutation testing of kernels: counts the mutations that tests or the suite detect.
 
     python -m tests.attacks.mutate_kernels --count 20 --seed 1            the op's own tests
     python -m tests.attacks.mutate_kernels --count 20 --seed 1 --full     all cases of these tests
     python -m tests.attacks.mutate_kernels --count 20 --seed 1 --suite    the conformance suite
 
-A fault is planted in a copy of the checkout, never in the checkout itself. Exit code: 0 when every
-fault was noticed, 1 when some were not. Each of those is equal by meaning, or a case is missing.
+Mutations are made in a copy of the checkout. Exit code: 0 if each was detected, 1 otherwise: then
+the mutation is equivalent, or a test case is missing.
 """
 
 from __future__ import annotations
@@ -41,16 +41,8 @@ from tests.support.kernel_use import FOLDER_VARIABLE
 from tests.support.process import ROOT
 from tflite_opencl.conformance.cases import all_cases
 
-COPIED = (
-    ".ci",
-    "assets",
-    "delegate",
-    "kernels",
-    "label_image",
-    "tests",
-    "tflite_opencl",
-)
-# The runtime's own kernels belong to no op; some run in child processes, which nobody records.
+COPIED = (".ci", "assets", "delegate", "kernels", "label_image", "tests", "tflite_opencl")
+# Runtime kernels belong to no op; some run in child processes, which kernel_use.py does not see.
 RUNTIME_TESTS = {
     "runtime_isa": ["tests/delegate/guard/probing/test_probe.py"],
     "runtime_self_test": ["tests/delegate/guard/probing/test_probe.py"],
@@ -58,8 +50,8 @@ RUNTIME_TESTS = {
     "runtime_persistent": ["tests/delegate/plan/dispatch/test_persistent.py"],
     "runtime_rates": ["tests/tflite_opencl/test_info.py"],
 }
-LIMIT_SECONDS = 900  # for one fault; a kernel that never ends counts as noticed
-SUITE_CASES = 60  # for one fault, of the thousands that the suite has
+LIMIT_SECONDS = 900  # for one fault; a kernel that hangs counts as detected
+SUITE_CASES = 60  # for one fault
 NOTICED, UNNOTICED, UNCOMPILED = "noticed", "NOT NOTICED", "not compiled here"
 
 Users = Mapping[str, Sequence[str]]  # a kernel file's stem -> the tests or cases that run it
@@ -67,11 +59,11 @@ Users = Mapping[str, Sequence[str]]  # a kernel file's stem -> the tests or case
 
 @dataclass(frozen=True, slots=True)
 class Judge:
-    """Decides whether a fault is noticed.
+    """Decides whether a fault is detected.
 
     Attributes:
-        users: the tests or cases that run a kernel file; command: runs those of these names; most:
-            users that are run for one fault, None for all; is_sound: whether the users are known
+        users: the tests or cases that run a kernel file; command: makes a command of their names;
+            most: users to run for one fault, None for all; is_sound: whether the users are known
             to pass without a fault.
     """
 
@@ -82,7 +74,7 @@ class Judge:
     seed: int
 
     def verdict(self, fault: Mutation, copy: Path, files: frozenset[str]) -> str:
-        """Plant a fault in a copy of the checkout, run its users, and put the copy right again."""
+        """Plant a fault in a copy of the checkout, run its users, and restore the copy."""
         path = next(copy.glob(f"kernels/**/{fault.file}"))
         sound = path.read_text()
         command = self.command(self._chosen(files))
@@ -108,7 +100,7 @@ class Judge:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Plant the faults, print a line each and the count; return the exit code."""
+    """Plant the faults, print a line for each and the counts; return the exit code."""
     given = _parser().parse_args(arguments)
     texts = {path.name: path.read_text() for path in sorted((ROOT / "kernels").rglob("*.cl*"))}
     with tempfile.TemporaryDirectory(prefix="mutate-kernels-") as scratch:
@@ -138,10 +130,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return verdict
 
         with ThreadPoolExecutor(given.jobs) as pool:
-            found = Counter(pool.map(judged, faults))
-    compiled = found[NOTICED] + found[UNNOTICED]
-    print(f"{found[NOTICED]} of {compiled} noticed, {found[UNCOMPILED]} more not compiled here")
-    return 1 if found[UNNOTICED] else 0
+            counts = Counter(pool.map(judged, faults))
+    compiled = counts[NOTICED] + counts[UNNOTICED]
+    print(f"{counts[NOTICED]} of {compiled} noticed, {counts[UNCOMPILED]} more not compiled here")
+    return 1 if counts[UNNOTICED] else 0
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -165,7 +157,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _tests(given: argparse.Namespace, scratch: Path) -> Judge:
-    """Run the op tests once, sound as they are, to learn which test runs which kernel file."""
+    """Run the op tests once without a fault, to record which test runs which kernel file."""
     environment = os.environ | {FOLDER_VARIABLE: str(scratch)}
     pytest = [sys.executable, "-m", "pytest", *["--full"] * given.full, "-q"]
     command = [*pytest, "-n", str(given.jobs), "-p", "tests.support.kernel_use"]
@@ -181,7 +173,7 @@ def _tests(given: argparse.Namespace, scratch: Path) -> Judge:
 
 
 def _suite(given: argparse.Namespace) -> Judge:
-    """Ask the delegate which kernel files each case's alternatives launch on this device."""
+    """Lower each case's nodes, to find the kernel files of its alternatives on this device."""
     device = given.device or "pocl"
     engine = Engine(Options(device, tune="off"))
     target = engine.target(installed_rules())
@@ -226,11 +218,8 @@ def _copy(folder: Path) -> Path:
 
 
 def _fails(command: Sequence[str], copy: Path) -> bool:
-    environment = os.environ | {
-        "PYTHONPATH": str(copy),
-        "TFLITE_OPENCL_CACHE": str(copy / "cache"),
-    }
-    # Its own group: what a fault makes hang may have children.
+    environment = os.environ | {"PYTHONPATH": str(copy), "TFLITE_OPENCL_CACHE": str(copy / "cache")}
+    # In its own process group, as a hanging test may have children.
     child = subprocess.Popen(
         command,
         cwd=copy,

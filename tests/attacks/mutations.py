@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Small faults to plant in a kernel: another operator, another constant, another bound.
+"""Mutations of a kernel: another operator, constant or bound.
 
-Only code counts: no comment, no include, no pragma, no condition of the preprocessor.
+Only of code: not of comments, includes, pragmas or preprocessor conditions.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-# An operator between spaces is a binary one; a pointer's `*` touches its type.
+# Operators between spaces are binary; a pointer's `*` touches its type.
 _OPERATORS: Mapping[str, str] = {
     "+": "-",
     "-": "+",
@@ -35,11 +35,11 @@ _OPERATORS: Mapping[str, str] = {
     "-=": "+=",
 }
 _OPERATOR = re.compile(r"(?<= )(?:<<|>>|<=|>=|==|!=|&&|\|\||\+=|-=|[-+*/%<>&|^])(?= )")
-# Not a name's digits, a vector's component, a float's part or an index of a macro's name.
+# Not digits of a name, a vector component or a float.
 _INTEGER = re.compile(r"(?<![\w.])(?:0[xX][0-9a-fA-F]+|\d+)(?![\w.])")
 _FLOAT = re.compile(r"(?<![\w.])\d+\.\d*(?:e[-+]?\d+)?f(?!\w)")
 _MINIMUM = re.compile(r"\b(?:min|max)(?=\()")
-# A string is assembly; a work-item function's argument is the one dimension there is.
+# Strings are assembly; the argument of a work-item function is the only dimension.
 _NO_CODE = re.compile(r"//[^\n]*|/\*.*?\*/|\"[^\"\n]*\"|\bget_\w+\(0\)", re.DOTALL)
 _SKIPPED_LINE = re.compile(r"^\s*#\s*(?!define)|__attribute__|^\s*typedef\b")
 
@@ -63,7 +63,7 @@ def mutations(file: str, text: str) -> Iterator[Mutation]:
     code = _NO_CODE.sub(lambda match: re.sub(r"[^\n]", " ", match[0]), text)
     is_continued = False
     for number, line in enumerate(code.splitlines(), 1):
-        # A directive goes on where its line ends with a backslash; a macro's body is code.
+        # A backslash continues a directive; a macro's body is code.
         is_skipped = bool(_SKIPPED_LINE.search(line)) and not is_continued
         is_continued = line.endswith("\\")
         if is_skipped:
@@ -75,15 +75,15 @@ def mutations(file: str, text: str) -> Iterator[Mutation]:
             (_FLOAT, lambda old: f"({old} * 1.5f)"),
             (_MINIMUM, lambda old: "max" if old == "min" else "min"),
         ):
-            for found in pattern.finditer(line, begin):
-                yield Mutation(file, number, found.start(), found[0], change(found[0]))
+            for match in pattern.finditer(line, begin):
+                yield Mutation(file, number, match.start(), match[0], change(match[0]))
 
 
 def planted(mutation: Mutation, text: str) -> str:
     """Return the file's text with the change.
 
     Raises:
-        ValueError: the text is another one: the old token is not in that place.
+        ValueError: the text has another token there.
     """
     lines = text.splitlines(keepends=True)
     line = lines[mutation.line - 1]
@@ -95,12 +95,12 @@ def planted(mutation: Mutation, text: str) -> str:
 
 
 def drawn(texts: Mapping[str, str], count: int, seed: int) -> list[Mutation]:
-    """Return `count` changes; the files take turns, so that each kernel gets its share.
+    """Return `count` random mutations, alternating between the files.
 
     `texts`: file name -> text.
     """
     rng = random.Random(seed)
-    piles = [rng.sample(found, len(found)) for found in _by_file(texts) if found]
+    piles = [rng.sample(each, len(each)) for each in _by_file(texts) if each]
     rng.shuffle(piles)
     chosen: list[Mutation] = []
     while piles and len(chosen) < count:
@@ -110,7 +110,7 @@ def drawn(texts: Mapping[str, str], count: int, seed: int) -> list[Mutation]:
 
 
 def includers(texts: Mapping[str, str], file: str) -> frozenset[str]:
-    """Return the .cl files that have this file's text in them, itself included."""
+    """Return the .cl files that include this file, and itself."""
     reached = {file}
     while True:
         more = {
@@ -128,9 +128,9 @@ def _by_file(texts: Mapping[str, str]) -> Sequence[list[Mutation]]:
 
 
 def _body_of_define(line: str) -> int:
-    """Where a macro's body begins; 0 on other lines."""
-    found = re.match(r"\s*#\s*define\s+\w+(?:\([^)]*\))?", line)
-    return found.end() if found else 0
+    """Return the offset of a macro's body; 0 on other lines."""
+    match = re.match(r"\s*#\s*define\s+\w+(?:\([^)]*\))?", line)
+    return match.end() if match else 0
 
 
 def _another_integer(old: str) -> str:

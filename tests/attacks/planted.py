@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A fault in one kernel of this process: one launch of it changes the first byte that it wrote."""
+"""A fault in one kernel of this process: one of its launches changes its first output byte."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from delegate.plan import sources
 from delegate.plan.dispatch import kernels
 
-# What KERNEL of kernels/kernel.clh is, and then the fault. It waits for the work-group's own tile.
+# The expansion of KERNEL in kernels/kernel.clh, a barrier and the fault.
 _KERNEL = """kernel void {name}(global uchar* arena, global const uchar* constants,
                    global const int* all_params, int first) {{
   DECLARE_SCRATCH;
@@ -26,17 +26,16 @@ _KERNEL = """kernel void {name}(global uchar* arena, global const uchar* constan
 
 
 def plant(name: str, first: int, patch: pytest.MonkeyPatch) -> None:
-    """Let kernel `name` compute wrongly in what this process builds from now on.
+    """Make kernel `name` wrong in programs that this process builds from now on.
 
-    `first`: where the parameters of the launch begin that goes wrong; see Layout.firsts.
+    `first`: the offset of the wrong launch's parameters; see Layout.firsts.
     """
     sound = sources.text_of.__wrapped__
 
     def text(file: str) -> str:
-        found = str(sound(file))
         faulty = _KERNEL.format(name=name, first=first)
-        return re.sub(rf"^KERNEL\({name}\)$", faulty, found, flags=re.MULTILINE)
+        return re.sub(rf"^KERNEL\({name}\)$", faulty, str(sound(file)), flags=re.MULTILINE)
 
     patch.setattr(sources, "text_of", text)
-    # A launch is known by where its parameters lie in memory, so none has them as an argument.
+    # The offset of its parameters identifies a launch, so they must not be an argument.
     patch.setattr(kernels, "may_be_argument", lambda *_: False)

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Opens and invokes so often that what is kept of it shows in memory, file handles or threads.
+"""Opens and invokes so often that leaks of memory, file handles or threads show.
 
     python -m tests.attacks.soak     10,000 invokes, 1,000 openings, 100,000 frames, 10,000 tokens
     python -m tests.attacks.soak --share 0.1    a tenth of them
     python -m tests.attacks.soak --part frames --device 0 --share 10    a million frames of a video
 
-Each part runs in a process of its own, which looks at itself after a half and at the end. All
-outputs are compared with TFLite's. Exit code: 0 when nothing grew, 1 when something did.
+Each part runs in its own process, which measures itself after half of the rounds and at the end.
+All outputs are compared with TFLite's. Exit code: 0 if nothing grew, 1 otherwise.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from delegate.format.reader import read_model
 from delegate.inspect import write_model
 from label_image import command
 from label_image.video import preprocessor
-from tests.attacks.held import soak
+from tests.attacks.resources import soak
 from tests.support.command import pooling_model
 from tests.support.compare import inputs_for, interpreter, invoke
 from tests.support.model import chain_model, op, t
@@ -42,15 +42,15 @@ from tflite_opencl.generate import Generator
 from tflite_opencl.generate.maker import model_of_gguf
 
 INVOKES, OPENINGS, THREADS, TOKENS = 10_000, 1_000, 4, 10_000
-FRAMES, SIDE = 100_000, 32  # of a video, and the pixels of a frame's side
-COLOURS = ((204, 102, 51), (51, 204, 102), (51, 102, 204))  # of frames, in turns
-_OF_EACH = 100  # frames of a colour that a round has
+FRAMES, SIDE = 100_000, 32  # of a video; height and width of a frame
+COLOURS = ((204, 102, 51), (51, 204, 102), (51, 102, 204))  # of consecutive frames
+_OF_EACH = 100  # frames of a colour in a round
 MODEL = write_model(chain_graph("conv_relu_pool", "int8", (1, 9, 8, 3)))
 INPUTS = inputs_for(read_model(MODEL))[0]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the parts on the devices, print a line each; return the exit code."""
+    """Run the parts on the devices, print a line for each; return the exit code."""
     given = _parser().parse_args(arguments)
     if given.part:
         (device,) = [info for info in list_devices() if info.index == int(given.device[0])]
@@ -69,12 +69,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def invokes(device: DeviceInfo, share: float) -> None:
     """Invoke one interpreter."""
-    made, expected = _opened(device), _expected()
-    soak(int(INVOKES * share), lambda: _compare(invoke(made, INPUTS), expected))
+    interp, expected = _opened(device), _expected()
+    soak(int(INVOKES * share), lambda: _compare(invoke(interp, INPUTS), expected))
 
 
 def openings(device: DeviceInfo, share: float) -> None:
-    """Open an interpreter with a delegate, invoke it once and let both go."""
+    """Open an interpreter with a delegate, invoke it once and close both."""
     expected = _expected()
 
     def once() -> None:
@@ -86,7 +86,7 @@ def openings(device: DeviceInfo, share: float) -> None:
 
 
 def models(device: DeviceInfo, share: float) -> None:
-    """Open a Model, run it in THREADS threads at once and close it."""
+    """Open a Model, run it in several threads at once and close it."""
     expected = _expected()
 
     def once() -> None:
@@ -97,18 +97,18 @@ def models(device: DeviceInfo, share: float) -> None:
 
 
 def threads(device: DeviceInfo, share: float) -> None:
-    """Invoke THREADS interpreters, each in a thread of its own that lives for a round."""
-    made, expected = [_opened(device) for _ in range(THREADS)], _expected()
+    """Invoke several interpreters, each in a new thread for each round."""
+    interp, expected = [_opened(device) for _ in range(THREADS)], _expected()
 
     def once() -> None:
-        free = list(made)
+        free = list(interp)
         _in_threads(lambda: _compare(invoke(free.pop(), INPUTS), expected))
 
     soak(int(INVOKES * share) // THREADS, once)
 
 
 def stateful(device: DeviceInfo, share: float) -> None:
-    """Make two interpreters with variables on one delegate, run each twice, and let them go."""
+    """Create two stateful interpreters on one delegate, run each twice, and drop them."""
     delegate = OpenCLDelegate(device=device.index, tune="off", min_nodes_per_partition=1)
     given = [np.full(KEPT, number, np.float32) for number in (1, 2)]
     x, y = t(KEPT, "float32", name="x"), t(KEPT, "float32", name="y")
@@ -119,9 +119,9 @@ def stateful(device: DeviceInfo, share: float) -> None:
 
     def once() -> None:
         for content, outputs in zip(contents, expected, strict=True):
-            made = interpreter(content, delegate)
+            interp = interpreter(content, delegate)
             for x, wanted in zip(given, outputs, strict=True):
-                _compare(invoke(made, [x]), wanted)
+                _compare(invoke(interp, [x]), wanted)
 
     once()
     assert all(verdict.is_taken for verdict in delegate.verdicts)
@@ -129,8 +129,8 @@ def stateful(device: DeviceInfo, share: float) -> None:
 
 
 def tokens(device: DeviceInfo, share: float) -> None:
-    """Let two generators answer in turns, a token each; after an answer one forgets all."""
-    # It needs the extra [generate], which other parts do without.
+    """Alternate between two generators, a token each; reset one after its answer."""
+    # Imported here, because only this part needs the extra [generate].
     from tests.support.llama import write_gguf
 
     given = list(range(20, 90))
@@ -140,21 +140,25 @@ def tokens(device: DeviceInfo, share: float) -> None:
     def answers(prompt: Sequence[int]) -> Iterator[None]:
         with Generator(model, cpu_kernels="reference") as reference:
             expected = list(reference.generate(prompt))
-        with Generator(model, device.index, tune="off", min_nodes_per_partition=1) as made:
+        with Generator(model, device.index, tune="off", min_nodes_per_partition=1) as generator:
             while True:
-                for got, wanted in zip(made.generate(prompt), expected, strict=True):
+                for got, wanted in zip(generator.generate(prompt), expected, strict=True):
                     assert got == wanted
                     yield
-                made.reset()
+                generator.reset()
 
     each = [answers(given[:9]), answers(given)]
     soak(int(TOKENS * share) // len(each), lambda: [*map(next, each)].clear())
 
 
 def frames(device: DeviceInfo, share: float) -> None:
-    """Let label_image classify raw frames of a pipe, which OpenCL prepares; look at its rows."""
-    preprocessor._measured = lambda *_: [0.0, 1.0]  # what OpenCL's way would keep, too
-    rounds, rows, said = int(FRAMES * share) // (len(COLOURS) * _OF_EACH), _Rows(), io.StringIO()
+    """Let label_image classify raw frames from a pipe, preprocessed by OpenCL; check its rows."""
+    preprocessor._measured = lambda *_: [0.0, 1.0]  # so that OpenCL preprocesses
+    rounds, rows, errors_out = (
+        int(FRAMES * share) // (len(COLOURS) * _OF_EACH),
+        _Rows(),
+        io.StringIO(),
+    )
     each = [np.full((SIDE, SIDE, 3), colour, np.uint8).tobytes() for colour in COLOURS]
     reader, writer = os.pipe()
     os.dup2(reader, sys.stdin.fileno())
@@ -177,18 +181,18 @@ def frames(device: DeviceInfo, share: float) -> None:
         words += ["-l", str(labels), "--every_frame", "1", "--video", "-", "--video_options"]
         words += [f"format:rawvideo;video_size:{SIDE}x{SIDE};pixel_format:rgb24"]
         feeding.start()
-        with contextlib.redirect_stdout(rows), contextlib.redirect_stderr(said):
+        with contextlib.redirect_stdout(rows), contextlib.redirect_stderr(errors_out):
             code = command.main(words)
-    assert code == 0, said.getvalue()
+    assert code == 0, errors_out.getvalue()
     feeding.join()
     if errors:
         raise errors[0]
     assert rows.count == rounds * len(COLOURS) * _OF_EACH
-    assert "are prepared on OpenCL" in said.getvalue()
+    assert "are prepared on OpenCL" in errors_out.getvalue()
 
 
 class _Rows(io.TextIOBase):
-    """Takes label_image's rows, of which each colour has one; all else goes on to stdout."""
+    """Checks label_image's rows, one for each colour; passes all else on to stdout."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -217,9 +221,9 @@ PARTS: dict[str, Callable[[DeviceInfo, float], None]] = {
 
 def _opened(device: DeviceInfo) -> Any:
     delegate = OpenCLDelegate(MODEL, device.index, tune="off", min_nodes_per_partition=1)
-    made = interpreter(MODEL, delegate)
+    interp = interpreter(MODEL, delegate)
     assert all(verdict.is_taken for verdict in delegate.verdicts)
-    return made
+    return interp
 
 
 def _expected() -> list[np.ndarray[Any, Any]]:
@@ -236,7 +240,7 @@ def _compare(got: Sequence[Any], expected: Sequence[Any]) -> None:
 
 
 def _in_threads(run: Callable[[], None]) -> None:
-    """Run it in THREADS threads. Raises: what one of them raised."""
+    """Run a function in THREADS threads. Raises: an exception of one of them."""
     errors: list[BaseException] = []
 
     def guarded() -> None:

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Lets every OpenCL call of a run fail, in turn, and says how the runs end.
+"""Makes every OpenCL call of a run fail, one a run, and reports the outcomes.
 
     python -m tests.attacks.sweep --device pocl --most 2    some calls of each function
     python -m tests.attacks.sweep --docs                    all: half an hour
 
 label_image runs a small model while faults.c fails, lies, dies or hangs at one call.
-A run must give the right rows (exit code 0, or 3 if the CPU has most nodes), or an error, the CPU's
-rows and exit code 2. `--docs` writes each device's totals into docs/reliability.md. Exit code: 0
-when all did, 1 when some did not.
+A run must print the right rows (exit code 0, or 3 if the CPU has most nodes), or an error, the
+CPU's rows and exit code 2. `--docs` writes each device's totals into docs/reliability.md. Exit
+code: 0 if all did, 1 otherwise.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from tests.support.process import ROOT
 
 DOCUMENT = ROOT / "docs/reliability.md"
 _BEGIN, _END = "<!-- swept: begin -->", "<!-- swept: end -->"
-# Deaths cost seconds each; the first, the last and some calls between show what others would.
+# A death takes seconds, so only the first, the last and some calls between are tested.
 MOST_DEATHS = 4
 
-Outcomes = Mapping[tuple[str, str], Counter[str]]  # (attack, function) -> how many ended so
+Outcomes = Mapping[tuple[str, str], Counter[str]]  # (attack, function) -> counts of outcomes
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Sweep, print each finding and the tables; return the exit code."""
+    """Sweep, print findings and tables; return the exit code."""
     given = _parser().parse_args(arguments)
     totals, is_fine = [], True
     with tempfile.TemporaryDirectory(prefix="sweep-") as scratch:
@@ -64,7 +64,7 @@ def _scope(most: int | None) -> str:
 
 
 def sweep(bed: Bed, names: Sequence[str], most: int | None, jobs: int) -> Outcomes:
-    """Run every fault of the attacks of these names; print what ended as it should not."""
+    """Run every fault of these attacks; print findings."""
     outcomes: dict[tuple[str, str], Counter[str]] = defaultdict(Counter)
 
     def tried(entry: tuple[Attack, Fault]) -> None:
@@ -86,7 +86,7 @@ def sweep(bed: Bed, names: Sequence[str], most: int | None, jobs: int) -> Outcom
 
 
 def table(bed: Bed, outcomes: Outcomes) -> str:
-    """Return the outcomes as a table of Markdown: a function a row, an attack a column."""
+    """Return the outcomes as a Markdown table: functions as rows, attacks as columns."""
     functions = sorted({function for _, function in outcomes})
     rows = [_row(each, bed, outcomes, [each]) for each in functions]
     return "\n".join([*_head("function", outcomes), *rows, _total("all", bed, outcomes)])
@@ -111,7 +111,7 @@ def _total(name: str, bed: Bed, outcomes: Outcomes) -> str:
 
 
 def _row(name: str, bed: Bed, outcomes: Outcomes, functions: Collection[str]) -> str:
-    """Return how the runs ended whose fault was at a call of these functions."""
+    """Return the outcomes of runs with a fault at a call of these functions."""
     calls = sum(bed.calls(ATTACKS[0])[each] for each in functions)
     ended = [
         sum((outcomes.get((attack, each), Counter()) for each in functions), Counter[str]())
@@ -124,7 +124,7 @@ def _row(name: str, bed: Bed, outcomes: Outcomes, functions: Collection[str]) ->
 
 
 def _cell(ended: Counter[str]) -> str:
-    """Give how many ended with the right rows, with nodes left to the CPU, and with exit code 2."""
+    """Return the counts of right rows, of nodes on the CPU, and of exit code 2."""
     if not ended:
         return "-"
     return f"{ended[RIGHT]} / {ended[LEFT] + ended[LOST]} / {ended[CPU]}"

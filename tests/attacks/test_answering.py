@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A language model whose device dies in the middle: an error; a new start goes on from there."""
+"""A language model whose device fails during generation: an error, and a new start resumes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import pytest
 
 from delegate import DeviceInfo
 from tests.attacks.faults import COMMAND, Fault, calls_of
-from tests.attacks.keeping import LOST
+from tests.attacks.keeping import STATE_LOST
 from tests.support.llama import write_gguf
 from tests.support.process import ROOT
 from tests.support.tiers import slow
@@ -39,10 +39,10 @@ def expected(model: Path) -> list[int]:
         return list(reference.generate(PROMPT, COUNT))
 
 
-def talked(
+def generate_in_child(
     model: Path, device: DeviceInfo, faults: Path, tokens: Sequence[int], count: int, **told: str
 ) -> tuple[list[int], list[Any]]:
-    """Return the tokens of a process under the library of faults, and its errors."""
+    """Return the tokens and errors of a process with injected faults."""
     words = {"model": str(model), "device": device.index, "prompt": list(tokens), "count": count}
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-m", "tests.attacks.answering", json.dumps(words)],
@@ -50,13 +50,13 @@ def talked(
         capture_output=True, text=True, errors="replace", timeout=300, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-500:]
-    made, errors = json.loads(done.stdout.splitlines()[-1])
-    return made, errors
+    result, errors = json.loads(done.stdout.splitlines()[-1])
+    return result, errors
 
 
 @pytest.mark.parametrize("lasts", [False, True], ids=["once", "for good"])
 @pytest.mark.parametrize("call", ["clEnqueueNDRangeKernel", "clFinish"])
-def test_a_new_start_goes_on_from_the_tokens(
+def test_new_start_resumes_after_tokens(
     device: DeviceInfo,
     model: Path,
     expected: list[int],
@@ -66,21 +66,24 @@ def test_a_new_start_goes_on_from_the_tokens(
     lasts: bool,
 ) -> None:
     counts = tmp_path / "counts"
-    for _ in range(2):  # the first start builds what later ones find
+    for _ in range(2):  # the first start fills the cache
         counts.unlink(missing_ok=True)
-        told = {"FAULT_COUNTS": str(counts)}
-        assert talked(model, device, faults, PROMPT, COUNT, **told) == (expected, [])
+        variables = {"FAULT_COUNTS": str(counts)}
+        assert generate_in_child(model, device, faults, PROMPT, COUNT, **variables) == (
+            expected,
+            [],
+        )
     calls = calls_of(counts)[COMMAND]
-    assert calls.get("clEnqueueCopyBuffer", 0) < COUNT  # no token copies a cache
+    assert calls.get("clEnqueueCopyBuffer", 0) < COUNT  # decoding copies no KV cache
     nth = calls[call] * 2 // 3
     fault = Fault(call, nth, "error", lasts=lasts, status=INVALID_COMMAND_QUEUE)
-    made, errors = talked(model, device, faults, PROMPT, COUNT, **fault.environment)
+    result, errors = generate_in_child(model, device, faults, PROMPT, COUNT, **fault.environment)
     at, first = errors[0]
     assert 0 < at < COUNT
     assert first.endswith("model.tflite does not run: running: CL_INVALID_COMMAND_QUEUE")
     assert all("\n" not in text for _, text in errors)
-    assert LOST in errors[1][1]
-    assert made == expected[: len(made)]
-    assert (len(made) == COUNT) != lasts
-    rest = talked(model, device, faults, [*PROMPT, *made[:at]], COUNT - at)
+    assert STATE_LOST in errors[1][1]
+    assert result == expected[: len(result)]
+    assert (len(result) == COUNT) != lasts
+    rest = generate_in_child(model, device, faults, [*PROMPT, *result[:at]], COUNT - at)
     assert rest == (expected[at:], [])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A short attack by clients, and what it looks for, it notices."""
+"""A short attack by clients, and the detection of lost answers and leaks."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from tflite_opencl.serve.worker import BatchScheduler
 
 
 @slow
-def test_nothing_is_lost_and_nothing_leaks(device: DeviceInfo) -> None:
+def test_no_answer_is_lost_and_nothing_leaks(device: DeviceInfo) -> None:
     seen = attack(8.0, 200, 7, str(device.index))
     for word in ("right: 200", "wrong: 400", "wrong: gone", "wrong: slow", "wrong: no HTTP"):
         assert word in seen
 
 
 @pytest.mark.parametrize("fault", ["another answer", "no answer"])
-def test_what_is_lost_is_noticed(fault: str) -> None:
+def test_lost_answer_is_detected(fault: str) -> None:
     signature = signature_of("model", read_model(MODEL))
     output = signature.outputs[0]
 

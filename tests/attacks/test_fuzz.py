@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the fuzzer found once stays mended, and the fuzzer finds and shrinks faults."""
+"""Regression tests of the fuzzer's findings, and tests that it finds and shrinks faults."""
 
 from __future__ import annotations
 
@@ -75,8 +75,8 @@ from tflite_opencl.conformance.subject import Subject
 from tflite_opencl.models.build import constant, dtype_of, graph, node, numbers, tensor
 from tflite_opencl.oracle.oracle import oracle
 
-FOUND = sorted(path for path in CASES.rglob("*") if path.is_file())
-IN_ONE_CHILD = [path for path in FOUND if path.parent.name in KINDS]
+FINDINGS = sorted(path for path in CASES.rglob("*") if path.is_file())
+IN_ONE_CHILD = [path for path in FINDINGS if path.parent.name in KINDS]
 
 
 def name(path: Path) -> str:
@@ -84,22 +84,22 @@ def name(path: Path) -> str:
 
 
 @pytest.mark.parametrize("path", IN_ONE_CHILD, ids=name)
-def test_a_file_is_taken_or_refused(path: Path, tmp_path: Path) -> None:
+def test_saved_file_is_accepted_or_refused(path: Path, tmp_path: Path) -> None:
     copy = tmp_path / "file"
     copy.write_bytes(path.read_bytes())
     assert worker.finding(path.parent.name, copy) is None
 
 
 @slow
-@pytest.mark.parametrize("path", [p for p in FOUND if p not in IN_ONE_CHILD], ids=name)
-def test_a_run_is_right(path: Path, device: DeviceInfo, tmp_path: Path) -> None:
+@pytest.mark.parametrize("path", [p for p in FINDINGS if p not in IN_ONE_CHILD], ids=name)
+def test_saved_graph_runs_correctly(path: Path, device: DeviceInfo, tmp_path: Path) -> None:
     with closing(attack_of(path.parent.name, device.platform, tmp_path)) as attack:
         assert attack.verdicts([path.read_bytes()]) == [None]
 
 
 @slow
 @pytest.mark.parametrize("kind", KINDS)
-def test_sound_files_are_taken(kind: str, tmp_path: Path) -> None:
+def test_valid_files_are_accepted(kind: str, tmp_path: Path) -> None:
     seeds = list(KINDS[kind].seeds().values())
     assert seeds
     for seed in random.Random(0).sample(seeds, min(len(seeds), 20)):
@@ -107,13 +107,13 @@ def test_sound_files_are_taken(kind: str, tmp_path: Path) -> None:
 
 
 class Planted(OfFiles):
-    """Has a fault that takes one byte of the file."""
+    """Fails if the file contains a certain byte."""
 
     def verdicts(self, contents: Sequence[bytes]) -> list[str | None]:
         return ["the fault: it is there" if b"\x80" in text else None for text in contents]
 
 
-def test_a_fault_is_found_once_and_shrunk_to_the_byte_that_shows_it() -> None:
+def test_fault_is_found_once_and_shrunk_to_one_byte() -> None:
     sound = bytes(range(1, 100))
     with closing(Planted("planted", [sound])) as attack:
         (finding,) = attack.findings(random.Random(1), 0.5)
@@ -130,16 +130,16 @@ def test_a_fault_is_found_once_and_shrunk_to_the_byte_that_shows_it() -> None:
     ],
     ids=["error", "hang"],
 )
-def test_what_a_verdict_raises_is_told(
+def test_exception_of_verdict_is_reported(
     verdict: object, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(KINDS, "planted", Kind("planted", dict, verdict))  # type: ignore[arg-type]
     monkeypatch.setattr(worker, "SECONDS", 1)
     path = tmp_path / "file"
     path.write_bytes(os.urandom(1))
-    told = worker.finding("planted", path)
-    assert told is not None
-    assert words in told
+    message = worker.finding("planted", path)
+    assert message is not None
+    assert words in message
 
 
 # Graphs are run with nodes left to TFLite, too, which lacks some ops. TRANSPOSE_CONV draws the
@@ -148,8 +148,8 @@ OPS = [op for op in ops.ops() if not op.islower() and op not in LACKING]
 
 
 @slow
-def test_every_op_and_type_has_a_piece(monkeypatch: pytest.MonkeyPatch) -> None:
-    found: set[str] = set()
+def test_pieces_cover_every_op_and_type(monkeypatch: pytest.MonkeyPatch) -> None:
+    results: set[str] = set()
     types: set[str] = set()
     monkeypatch.setattr(Pen, "_is_taken", lambda pen, made: True)
     for number in range(200):
@@ -159,14 +159,14 @@ def test_every_op_and_type_has_a_piece(monkeypatch: pytest.MonkeyPatch) -> None:
             with suppress(Skip):
                 if piece is not of_the_suite:
                     piece(pen)
-        found |= {made.op for made in pen.nodes}
-    assert set(OPS) <= found
-    # Floats of a part of the graphs are made float16 once they are drawn.
+        results |= {made.op for made in pen.nodes}
+    assert set(OPS) <= results
+    # Some graphs are converted to float16 after drawing.
     assert {dtype_of(case.kind) for case in all_cases()} - {"float16"} <= types
 
 
 @pytest.mark.parametrize("op", OPS)
-def test_every_op_is_drawn(op: str) -> None:
+def test_drawing_covers_every_op(op: str) -> None:
     for number in range(200):
         pen = Pen(number)
         pen.length = 1
@@ -177,7 +177,7 @@ def test_every_op_is_drawn(op: str) -> None:
 
 
 @pytest.mark.parametrize("name", PASSES)
-def test_every_pass_has_something_to_do(name: str) -> None:
+def test_drawing_covers_every_pass(name: str) -> None:
     def accepts(node: Node) -> bool:
         try:
             return bool(ops.lower(node, Target(rules=installed_rules())))
@@ -194,12 +194,12 @@ def test_every_pass_has_something_to_do(name: str) -> None:
     raise AssertionError(f"{name} changes none of the graphs")
 
 
-def test_a_number_draws_one_graph() -> None:
+def test_drawing_is_deterministic() -> None:
     first, again, other = (write_model(drawn(number, PIECES)) for number in (5, 5, 6))
     assert first == again != other
 
 
-def test_ways_are_of_different_kinds() -> None:
+def test_selected_ways_have_different_kinds() -> None:
     ways = ways_of(drawn(5, PIECES), ["plain", "vector 4"])
     chosen = some_of(ways, 4, 1)
     assert len({way.split()[0] for way in chosen}) == 4
@@ -210,10 +210,10 @@ def test_ways_are_of_different_kinds() -> None:
     assert {f"exclude_isa {feature.name}" for feature in FEATURES} < set(ways)
 
 
-def test_only_what_the_reference_itself_moves_is_left_open() -> None:
+def test_bounds_are_widened_only_where_reference_is_sensitive() -> None:
     plain = {"fused_activation_function": "NONE"}
     x, tail, root, large, total = (tensor((1, 4)) for _ in range(5))
-    # LOG makes -inf or NaN of GELU's tail; sums of the largest floats make NaN in some orders.
+    # LOG of GELU's tail is -inf or NaN; sums of the largest floats are NaN in some orders.
     of_tail = [node("GELU", [x], [tail], {"approximate": True}), node("LOG", [tail], [root])]
     of_large = [
         node("MUL", [x, tensor((), data=np.float32(1e38))], [large], plain),
@@ -221,10 +221,10 @@ def test_only_what_the_reference_itself_moves_is_left_open() -> None:
     ]
 
     def is_open(nodes: Sequence[Node], values: Sequence[float]) -> list[bool]:
-        made = graph(nodes, [x], nodes[-1].outputs)
-        model, given = write_model(made), [[np.array([values], np.float32)]]
-        job = CaseJob(Subject("opencl", {}, None, RUNTIME), made, model, None, given, lambda: None)
-        ((bound,),) = with_wider_bounds(job, oracle(RUNTIME, made, model, given)).bounds
+        whole = graph(nodes, [x], nodes[-1].outputs)
+        model, given = write_model(whole), [[np.array([values], np.float32)]]
+        job = CaseJob(Subject("opencl", {}, None, RUNTIME), whole, model, None, given, lambda: None)
+        ((bound,),) = with_wider_bounds(job, oracle(RUNTIME, whole, model, given)).bounds
         assert bound is not None
         return [bool(each) for each in np.isinf(bound)[0]]
 
@@ -233,7 +233,7 @@ def test_only_what_the_reference_itself_moves_is_left_open() -> None:
     assert is_open(of_large, [1e-9, 2e-9, 3e-9, 0.0]) == [False] * 4
 
 
-def test_what_follows_from_a_row_with_nan_that_becomes_int8_is_left_open() -> None:
+def test_values_that_depend_on_quantised_nan_rows_are_ignored() -> None:
     x, root, sums, result, other = (tensor((1, 9)) for _ in range(5))
     weights = tensor((9, 9), "int8", 1.0, data=np.eye(9, dtype=np.int8))
     plain = {"fused_activation_function": "NONE", "asymmetric_quantize_inputs": True}
@@ -262,26 +262,26 @@ def test_what_follows_from_a_row_with_nan_that_becomes_int8_is_left_open() -> No
 
 
 @pytest.mark.parametrize("numbers", KERNEL_KINDS)
-def test_a_form_is_taken_as_if_it_was_measured(numbers: str, device: DeviceInfo) -> None:
+def test_forced_dispatch_mode_is_used(numbers: str, device: DeviceInfo) -> None:
     graph = net([("ADD", [0, 0], 1), ("ADD", [1, 0], 2)])
     with measured_fastest(ONE_BY_ONE, numbers):
         engine = Engine(Options(device.index, tune="off"))
-        made = engine.executor(partition_of(graph, range(2)), engine.target(installed_rules()))
-    assert made.dispatch_mode == ONE_BY_ONE
-    assert {e.is_specialised for step in made.plan.steps for e in step.launches} == {
+        result = engine.executor(partition_of(graph, range(2)), engine.target(installed_rules()))
+    assert result.dispatch_mode == ONE_BY_ONE
+    assert {e.is_specialised for step in result.plan.steps for e in step.launches} == {
         numbers == "literal"
     }
 
 
 def of_way(device: DeviceInfo, way: str, given: Graph | None = None) -> CaseResult:
-    """Run a graph in a way; None: one of sums, of which some may be its input."""
-    made = given or net([("ADD", [0, 0], 1), ("ADD", [1, 0], 2)], [1])
-    model = write_model(made)
+    """Run a graph in one way; None: a graph of sums with state."""
+    result = given or net([("ADD", [0, 0], 1), ("ADD", [1, 0], 2)], [1])
+    model = write_model(result)
     options = {"tune": "off", "min_nodes_per_partition": 1}
     job = CaseJob(
-        Subject("opencl", options, device.index, RUNTIME), made, model, 0, None, lambda: None
+        Subject("opencl", options, device.index, RUNTIME), result, model, 0, None, lambda: None
     )
-    return run_way(way, job, oracle(RUNTIME, made, model, job.sets))
+    return run_way(way, job, oracle(RUNTIME, result, model, job.sets))
 
 
 @slow
@@ -289,11 +289,9 @@ def of_way(device: DeviceInfo, way: str, given: Graph | None = None) -> CaseResu
     "way",
     ["variables plain", "variables signatures", "variables model", "tensors model", "carry 1"],
 )
-def test_state_that_is_not_kept_is_found(
-    way: str, device: DeviceInfo, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_lost_state_is_found(way: str, device: DeviceInfo, monkeypatch: pytest.MonkeyPatch) -> None:
     assert of_way(device, way).result == PASS
-    # The nodes of drawn graphs read variable tensors, and write none.
+    # Nodes of random graphs read variable tensors, but do not write them.
     monkeypatch.setattr(StateBinding, "restore" if "tensors" in way else "save", lambda *_: None)
     assert "other bytes than the reference's" in of_way(device, way).detail
 
@@ -303,9 +301,7 @@ def test_state_that_is_not_kept_is_found(
     "way",
     ["variables plain", "variables threads", "variables model", stateful.SHARED, *called.ways()],
 )
-def test_a_decomposition_runs_beside_state_and_in_called_graphs(
-    way: str, device: DeviceInfo
-) -> None:
+def test_composite_runs_with_state_and_in_called_graphs(way: str, device: DeviceInfo) -> None:
     pen = Pen(next(number for number in range(99) if Pen(number).dtype == "int32"))
     try:
         functions.composite(pen)
@@ -316,7 +312,7 @@ def test_a_decomposition_runs_beside_state_and_in_called_graphs(
 
 
 @pytest.mark.parametrize("way", [stateful.SHARED, *called.ways()])
-def test_a_loop_runs_in_files_of_several_graphs(way: str, device: DeviceInfo) -> None:
+def test_loop_runs_in_files_with_several_graphs(way: str, device: DeviceInfo) -> None:
     x, y = (tensor((2, 3), "int32") for _ in range(2))
 
     def body(_: Tensor, own: Sequence[Tensor]) -> tuple[Sequence[Node], Sequence[Tensor]]:
@@ -324,13 +320,13 @@ def test_a_loop_runs_in_files_of_several_graphs(way: str, device: DeviceInfo) ->
         return [node("MAXIMUM", own, [total])], [own[1], total]
 
     looping = loop(2, [x, y], body)
-    made = read_model(write_model(graph([looping], outputs=looping.outputs)))
-    result = of_way(device, way, made)
+    whole = read_model(write_model(graph([looping], outputs=looping.outputs)))
+    result = of_way(device, way, whole)
     assert (result.result, result.detail) == (PASS, "")
 
 
 @pytest.mark.parametrize("way", called.ways())
-def test_a_called_graph_that_is_left_or_wrong_is_found(
+def test_refused_or_wrong_called_graph_is_found(
     way: str, device: DeviceInfo, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert of_way(device, way).result == PASS
@@ -355,7 +351,7 @@ def test_a_called_graph_that_is_left_or_wrong_is_found(
 
 
 @slow
-def test_what_nodes_on_the_cpu_do_to_others_is_found(
+def test_effects_of_cpu_nodes_on_others_are_found(
     device: DeviceInfo, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pen = Pen(next(number for number in range(99) if Pen(number).dtype == "int8"))
@@ -364,33 +360,33 @@ def test_what_nodes_on_the_cpu_do_to_others_is_found(
     (flat,) = pen.nodes[-1].outputs
     pen.add("ADD", [flat, flat], {})
     pen.add("ADD", [pen.nodes[-1].outputs[0], x], {})
-    made = read_model(write_model(pen.graph()))
-    left = frozenset(node.index for node in made.nodes if node.op == "RESHAPE")
+    whole = read_model(write_model(pen.graph()))
+    left = frozenset(node.index for node in whole.nodes if node.op == "RESHAPE")
     monkeypatch.setattr(apart, "some_nodes", lambda graph, seed: left)
-    assert of_way(device, "apart 0", made).result == PASS
+    assert of_way(device, "apart 0", whole).result == PASS
     monkeypatch.setattr(PartitionKernel, "_renew", lambda *_: None)  # of new shapes
     with pytest.raises(RuntimeError, match="bytes given, "):
-        of_way(device, "apart 0", made)
+        of_way(device, "apart 0", whole)
 
 
-def test_of_float16_what_only_moves_values_is_left_to_the_cpu(device: DeviceInfo) -> None:
+def test_only_float16_moves_are_left_to_cpu(device: DeviceInfo) -> None:
     x = tensor((2, 3), "float16")
     moved, summed, last = (tensor((2, 3), "float16") for _ in range(3))
-    made = graph(
+    whole = graph(
         [
             node("REVERSE_V2", [x, numbers([1])], [moved]),
             node("EXP", [moved], [summed]),
             node("REVERSE_V2", [summed, numbers([0])], [last]),
         ]
     )
-    left = {frozenset(apart.some_nodes(made, seed)) for seed in range(20)}
+    left = {frozenset(apart.some_nodes(whole, seed)) for seed in range(20)}
     assert frozenset().union(*left) == {0, 2}
-    way = next(w for w in apart.ways(made) if apart.some_nodes(made, int(w.split()[1])) == {0})
-    result = of_way(device, way, read_model(write_model(made)))
+    way = next(w for w in apart.ways(whole) if apart.some_nodes(whole, int(w.split()[1])) == {0})
+    result = of_way(device, way, read_model(write_model(whole)))
     assert (result.result, result.detail) == (PASS, "")
 
 
-# Nodes that TFLite leaves without values where their operand of 1x4 becomes one of 0x4.
+# Nodes whose output TFLite leaves unwritten if their operand of 1x4 becomes one of 0x4.
 UNWRITTEN: dict[str, Callable[[Tensor, Tensor], Node]] = {
     "strided slice": lambda x, y: node(
         "STRIDED_SLICE",
@@ -416,7 +412,7 @@ UNWRITTEN: dict[str, Callable[[Tensor, Tensor], Node]] = {
 
 @pytest.mark.parametrize("is_left", [True, False])
 @pytest.mark.parametrize("is_constant", [True, False])
-def test_an_if_of_tflite_is_not_resized_where_it_writes_to_freed_memory(
+def test_if_that_would_write_freed_memory_is_not_resized(
     device: DeviceInfo, is_left: bool, is_constant: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     x, doubled = (tensor((1, 500), "int32") for _ in range(2))
@@ -424,7 +420,7 @@ def test_an_if_of_tflite_is_not_resized_where_it_writes_to_freed_memory(
     chosen = choice(constant(np.array(True)), [doubled, y], "int32")
     nodes = [node("ADD", [x, x], [doubled], {"fused_activation_function": "NONE"}), chosen]
     inputs = [x] if is_constant else [x, y]
-    made = read_model(write_model(graph(nodes, inputs, chosen.outputs)))
+    whole = read_model(write_model(graph(nodes, inputs, chosen.outputs)))
     monkeypatch.setattr(apart, "some_nodes", lambda *_: frozenset({1} if is_left else ()))
     judged = [1] if is_left and is_constant else [3, 0, 2, 1]
     opened: list[Any] = []
@@ -432,25 +428,25 @@ def test_an_if_of_tflite_is_not_resized_where_it_writes_to_freed_memory(
     open_job, resize_to = apart.open_job, apart.resize_to
 
     def open_(job: CaseJob, known: Any) -> Any:
-        found = open_job(job, known)
-        opened.append(found[0].interpreter)
-        return found
+        outcome = open_job(job, known)
+        opened.append(outcome[0].interpreter)
+        return outcome
 
     def resize(interpreter: Any, count: int) -> None:
         if interpreter in opened:
             resized.append(count)
-            assert count in judged  # else the run after it may end this process
+            assert count in judged  # otherwise the next run may crash this process
         resize_to(interpreter, count)
 
     monkeypatch.setattr(apart, "open_job", open_)
     monkeypatch.setattr(apart, "resize_to", resize)
-    result = of_way(device, "apart 0", made)
+    result = of_way(device, "apart 0", whole)
     assert (result.result, result.detail) == (PASS, "")
     assert resized == judged
 
 
 @pytest.mark.parametrize("name", UNWRITTEN)
-def test_what_tflite_left_unwritten_is_not_compared_and_all_else_is(
+def test_unwritten_outputs_of_tflite_are_not_compared(
     device: DeviceInfo, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     x, padded = tensor((1, 4)), tensor((2, 4))
@@ -461,10 +457,10 @@ def test_what_tflite_left_unwritten_is_not_compared_and_all_else_is(
         node("ARG_MAX", [y, numbers([-1])], [place], {"output_type": "int64"}),
         node("PAD", [x, numbers([[0, 1], [0, 0]])], [padded]),
     ]
-    made = read_model(write_model(graph(nodes, [x], [y, place, padded])))
-    model = write_model(made)
-    job = CaseJob(Subject("opencl", {}, device.index, RUNTIME), made, model, 0, None, lambda: None)
-    known = oracle(RUNTIME, made, model, job.sets)
+    whole = read_model(write_model(graph(nodes, [x], [y, place, padded])))
+    model = write_model(whole)
+    job = CaseJob(Subject("opencl", {}, device.index, RUNTIME), whole, model, 0, None, lambda: None)
+    known = oracle(RUNTIME, whole, model, job.sets)
     for count in (0, 1, 2):
         _, undefined = apart._on_tflite(job, known, [[np.ones((count, 4), np.float32)]], count)
         assert undefined == ({0, 1} if count == 0 else set())
@@ -474,18 +470,18 @@ def test_what_tflite_left_unwritten_is_not_compared_and_all_else_is(
     def changed(self: NodeOnTFLite, values: Any) -> None:
         run(self, values)
         for each in self._outputs:
-            if each.index == made.outputs[is_wrong].index:
+            if each.index == whole.outputs[is_wrong].index:
                 values[each] ^= 0x55
 
     monkeypatch.setattr(NodeOnTFLite, "run", changed)
-    result = of_way(device, "resize", made)
+    result = of_way(device, "resize", whole)
     assert (result.result, result.detail) == (PASS, "")
     is_wrong = 2
-    assert "at batch 0: 4 of 4 elements differ" in of_way(device, "resize", made).detail
+    assert "at batch 0: 4 of 4 elements differ" in of_way(device, "resize", whole).detail
 
 
 def _failing_number() -> int:
-    """Return the number of a graph by whose clamp some inputs fail in TFLite, and some may not."""
+    """Return the number of a graph whose clamp lets only some inputs fail in TFLite."""
     for number in range(99):
         pen = Pen(number)
         with suppress(Skip):
@@ -495,20 +491,20 @@ def _failing_number() -> int:
     raise AssertionError("no clamp is open")
 
 
-def test_inputs_on_which_tflite_fails_fail_here_and_the_next_are_right(
+def test_failing_inputs_fail_and_next_run_is_right(
     device: DeviceInfo, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pen = Pen(_failing_number())
     required.required(pen)
-    made = read_model(write_model(pen.graph()))
-    model, options = write_model(made), {"tune": "off", "min_nodes_per_partition": 1}
+    whole = read_model(write_model(pen.graph()))
+    model, options = write_model(whole), {"tune": "off", "min_nodes_per_partition": 1}
     job = CaseJob(
-        Subject("opencl", options, device.index, RUNTIME), made, model, 0, None, lambda: None
+        Subject("opencl", options, device.index, RUNTIME), whole, model, 0, None, lambda: None
     )
     runs, fails = failing.divided(job)
     assert fails
     assert runs.sets
-    known = oracle(RUNTIME, made, model, runs.sets)
+    known = oracle(RUNTIME, whole, model, runs.sets)
     assert failing.run_failing(fails, failing.FAILING, runs, known).result == PASS
     with pytest.raises(RuntimeError, match="the delegate does not"):
         failing.run_failing(runs.sets, failing.FAILING, runs, known)
@@ -517,10 +513,10 @@ def test_inputs_on_which_tflite_fails_fail_here_and_the_next_are_right(
         failing.run_failing(fails, failing.FAILING, runs, known)
 
 
-def test_what_tflite_runs_fails_in_its_own_words(
+def test_failure_of_cpu_node_has_tflites_message(
     device: DeviceInfo, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A divisor that follows from a size is 0, so the delegate leaves its node."""
+    """A divisor computed from a size is 0, so the delegate does not claim its node."""
     x, size, divisor, y, z = tensor((3,)), *(tensor((1,), "int32") for _ in range(3)), tensor((3,))
     zero = tensor((1,), "int32", data=np.zeros(1, np.int32))
     nodes = [
@@ -529,14 +525,14 @@ def test_what_tflite_runs_fails_in_its_own_words(
         node("FLOOR_DIV", [size, divisor], [y]),
         node("RELU", [x], [z]),
     ]
-    made = graph(nodes, [x], [y, z])
-    model, options = write_model(made), {"tune": "off", "min_nodes_per_partition": 1}
+    whole = graph(nodes, [x], [y, z])
+    model, options = write_model(whole), {"tune": "off", "min_nodes_per_partition": 1}
     job = CaseJob(
-        Subject("opencl", options, device.index, RUNTIME), made, model, 0, None, lambda: None
+        Subject("opencl", options, device.index, RUNTIME), whole, model, 0, None, lambda: None
     )
     runs, fails = failing.divided(job)
     assert (len(runs.sets), len(fails)) == (0, 3)
-    known = oracle(RUNTIME, made, model, runs.sets)
+    known = oracle(RUNTIME, whole, model, runs.sets)
     assert failing.run_failing(fails, failing.FAILING, runs, known).result == PASS
 
     def otherwise(opened: Any, inputs: Any) -> Any:
@@ -548,7 +544,7 @@ def test_what_tflite_runs_fails_in_its_own_words(
 
 
 @slow
-def test_every_field_of_a_header_is_drawn() -> None:
+def test_header_edits_cover_every_field() -> None:
     (header,) = KINDS["gguf"].seeds().values()
     fields, rng = headers.fields_of(header), random.Random(0)
     edits = [edit for _ in range(20_000) for edit in headers.drawn(rng, header)]
@@ -562,7 +558,7 @@ def test_every_field_of_a_header_is_drawn() -> None:
 
 
 @pytest.mark.parametrize(("cost", "words"), [("time", "it takes more than 0 seconds"), ("", None)])
-def test_a_file_that_costs_too_much_is_found(
+def test_file_that_costs_too_much_is_found(
     cost: str, words: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def verdict(data: bytes, path: Path) -> None:
@@ -573,29 +569,29 @@ def test_a_file_that_costs_too_much_is_found(
     planted = Kind("planted", dict, verdict, cpu_seconds=0 if cost else 1)
     monkeypatch.setitem(KINDS, "planted", planted)
     (tmp_path / "file").write_bytes(b"")
-    told = worker.finding("planted", tmp_path / "file")
-    assert told is None if words is None else told is not None and words in told
+    message = worker.finding("planted", tmp_path / "file")
+    assert message is None if words is None else message is not None and words in message
 
 
 @slow
 @pytest.mark.parametrize("liar", ["pass_through", "nothing"])
-def test_a_wrong_graph_is_found_and_shrunk(liar: str) -> None:
-    # A graph that is run in no way with several graphs, of which the liar knows nothing.
+def test_wrong_graph_is_found_and_shrunk(liar: str) -> None:
+    # A graph without multi-graph ways, which the liar does not implement.
     with closing(OfGraphs("", [7])) as attack:
         attack._workers = replace(attack._workers, delegate=f"python:tests.attacks.liars:{liar}")
-        found = list(attack.findings(random.Random(0), 60, 1))
+        results = list(attack.findings(random.Random(0), 60, 1))
     assert attack.tried == 1
     if liar == "pass_through":
-        assert (found, attack.ways["as it is"]) == ([], 1)
+        assert (results, attack.ways["as it is"]) == ([], 1)
     else:
-        (finding,) = found
+        (finding,) = results
         assert finding.text.startswith("graph 7, as it is: Fail ")
         assert len(read_model(finding.content).nodes) == 1
 
 
 @dataclass(frozen=True)
 class _Dying:
-    """Workers that die of every graph, but as a start only of graph 6."""
+    """Workers that crash with every graph, but with a child only with graph 6."""
 
     options: dict[str, str]
 
@@ -605,7 +601,7 @@ class _Dying:
             tell(CaseResult(PASS if is_survived else CRASH, name=item.name))
 
 
-def test_a_graph_that_kills_is_none_if_a_start_survives_it() -> None:
+def test_crash_that_a_start_survives_is_no_finding() -> None:
     with closing(OfGraphs("", [])) as attack:
         attack._workers = _Dying({})  # type: ignore[assignment]
         survived, killed = attack.verdicts([b"5", b"6"])
@@ -616,7 +612,7 @@ def test_a_graph_that_kills_is_none_if_a_start_survives_it() -> None:
 
 
 @slow
-def test_a_child_s_death_is_a_finding() -> None:
+def test_death_of_child_is_a_finding() -> None:
     with closing(attack_of("reader", "", Path())) as attack:
         assert attack.verdicts([b"no model"]) == [None]
         attack._child.kill()  # type: ignore[attr-defined]
@@ -624,11 +620,11 @@ def test_a_child_s_death_is_a_finding() -> None:
         assert attack.verdicts([b"no model"]) == [None]
 
 
-def test_some_drawn_graphs_are_of_float16() -> None:
+def test_some_drawn_graphs_are_float16() -> None:
     graphs = [of_number(number) for number in (127, 160, 255)]
     assert all(any(t.dtype == "float16" for t in each.tensors) for each in graphs)
     assert not any(t.dtype == "float32" for each in graphs for t in each.tensors)
     ways = ways_of(graphs[0], ())
     assert "resize" in ways
-    assert apart.some_nodes(graphs[0], 1) == frozenset()  # for the CPU may lack them
+    assert apart.some_nodes(graphs[0], 1) == frozenset()  # because the CPU may lack float16
     assert not any(way.startswith(("exclude_ops", "batch", "called")) for way in ways)

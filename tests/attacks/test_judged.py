@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Models that the reference kernels alone cannot judge: all commands call right nodes right, and
-wrong ones wrong.
+"""Models for which the reference kernels are no oracle: commands find no fault in right nodes,
+and find those of wrong ones.
 """
 
 from __future__ import annotations
@@ -32,12 +32,14 @@ from tflite_opencl.oracle.values import input_sets
 
 pytestmark = needs_tflite
 
-Made = tuple[str, Graph]
+WriteModel = tuple[str, Graph]
 
 
 @pytest.fixture(params=[judged.lacking, judged.wrong, judged.aborting])
-def made(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Made:
-    """Write a model and values of its input, x.npy, into a folder, and go there."""
+def made(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> WriteModel:
+    """Write a model and its input x.npy into a folder, and change to it."""
     monkeypatch.chdir(tmp_path)
     make: Callable[[], Graph] = request.param
     graph = make()
@@ -48,7 +50,7 @@ def made(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mon
 
 @pytest.fixture
 def lies(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
-    """Give what lets the device compute a byte wrongly from then on."""
+    """Yield a function that makes the device compute a byte wrongly."""
 
     def lie(self: Executor, inputs: Any, outputs: Any) -> None:
         honest(self, inputs, outputs)
@@ -59,13 +61,13 @@ def lies(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
 
 
 @slow
-def test_verify(made: Made, device: DeviceInfo, lies: Callable[[], None]) -> None:
+def test_verify(made: WriteModel, device: DeviceInfo, lies: Callable[[], None]) -> None:
     model, graph = made
     words = ["verify", "-m", model, "--device", str(device.index), "--tune", "off", "--random", "2"]
     assert main([*words, "--json", "out.json"]) == 0
-    found = json.loads(Path("out.json").read_text())
-    assert {row["node"] for row in found["nodes"]} <= {node.index for node in graph.nodes}
-    assert found["reference"].startswith("reference kernels")
+    result = json.loads(Path("out.json").read_text())
+    assert {row["node"] for row in result["nodes"]} <= {node.index for node in graph.nodes}
+    assert result["reference"].startswith("reference kernels")
     lies()
     assert main(words) == 1
 
@@ -73,12 +75,12 @@ def test_verify(made: Made, device: DeviceInfo, lies: Callable[[], None]) -> Non
 @pytest.mark.parametrize("left", ["", "depthwise_conv_2d"])
 def test_label_image(
     left: str,
-    made: Made,
+    made: WriteModel,
     device: DeviceInfo,
     lies: Callable[[], None],
     capfd: pytest.CaptureFixture[str],
 ) -> None:
-    """Also where the CPU runs a node, by kernels that round otherwise than the reference."""
+    """Also if the CPU runs a node with kernels that round differently."""
     model, _ = made
     words = ["--use_gpu", "-m", model, "--input", "0=x.npy", "--device", str(device.index)]
     words += ["--tune", "off", "--min_nodes_per_partition", "1", "--exclude_ops", left]
@@ -88,20 +90,23 @@ def test_label_image(
         code = start.run(lambda: command.main(words))
         return code, " ".join(capfd.readouterr().err.split())
 
-    code, said = run()
-    assert code == 0, said
-    assert "outputs equal to TFLite's" in said
-    told = json.loads(Path("out.json").read_text()).get("other_kernels", "")
-    assert told in said
-    assert told or "equal to TFLite's reference kernels" in said
+    code, output = run()
+    assert code == 0, output
+    assert "outputs equal to TFLite's" in output
+    message = json.loads(Path("out.json").read_text()).get("other_kernels", "")
+    assert message in output
+    assert message or "equal to TFLite's reference kernels" in output
     lies()
-    code, said = run()
+    code, output = run()
     assert code == 2
-    assert "computes wrongly" in said
+    assert "computes wrongly" in output
 
 
 def test_run(
-    made: Made, device: DeviceInfo, lies: Callable[[], None], capsys: pytest.CaptureFixture[str]
+    made: WriteModel,
+    device: DeviceInfo,
+    lies: Callable[[], None],
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     model, _ = made
     words = ["run", model, "--input", "0=x.npy", "--output", "out", "--tune", "off"]
@@ -114,23 +119,23 @@ def test_run(
 
 
 @slow
-def test_compare(made: Made, device: DeviceInfo) -> None:
-    """The built-in kernels round otherwise: they are told as far off as before."""
+def test_compare(made: WriteModel, device: DeviceInfo) -> None:
+    """The built-in kernels round differently, and the report shows their distance."""
     model, graph = made
     paths = f"builtin,reference,opencl:{device.index}"
     main(
         ["compare", "-m", model, "--paths", paths, "--json", "out.json", "--tune", "off", "-c", "1"]
     )
-    (found,) = json.loads(Path("out.json").read_text())["models"]
-    builtin, _, opencl = found["paths"]
+    (result,) = json.loads(Path("out.json").read_text())["models"]
+    builtin, _, opencl = result["paths"]
     assert (opencl["quanta"], opencl["failure"]) == (0, "")
     assert builtin["quanta"] is not None
-    if graph.nodes[-1].op == "TILE" and found["other_kernels"]:
+    if graph.nodes[-1].op == "TILE" and result["other_kernels"]:
         assert builtin["quanta"] > 0
 
 
 @slow
-def test_rewrite(made: Made, capsys: pytest.CaptureFixture[str]) -> None:
+def test_rewrite(made: WriteModel, capsys: pytest.CaptureFixture[str]) -> None:
     model, _ = made
     words = ["rewrite", model, "new.tflite", "--pass", "remove_dead", "--check", "1"]
     assert main(words) == 0
@@ -139,11 +144,8 @@ def test_rewrite(made: Made, capsys: pytest.CaptureFixture[str]) -> None:
 
 @pytest.mark.parametrize("make", [judged.lacking, judged.wrong])
 @pytest.mark.parametrize("left", [(), ("DEPTHWISE_CONV_2D",)])
-def test_the_suite(
-    make: Callable[[], Graph],
-    left: tuple[str, ...],
-    device: DeviceInfo,
-    lies: Callable[[], None],
+def test_conformance_suite(
+    make: Callable[[], Graph], left: tuple[str, ...], device: DeviceInfo, lies: Callable[[], None]
 ) -> None:
     graph = make()
     subject = Subject("opencl", {"exclude_ops": left}, device.index, RUNTIME)
@@ -154,7 +156,7 @@ def test_the_suite(
 
 
 @slow
-def test_the_suite_accuses_no_delegate_of_what_tflite_refuses(
+def test_suite_does_not_blame_delegate_for_models_that_tflite_refuses(
     device: DeviceInfo, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     graph = next(case for case in all_cases() if case.name.startswith("maxpool3d/float32")).make()

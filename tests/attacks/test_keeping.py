@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Nothing goes on with half of its state: some of what keeping.py tries, and that it notices."""
+"""No run uses a partial state: some faults of keeping.py, and their detection."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from tests.attacks.faults import Fault
 from tests.attacks.keeping import (
     ENDED,
     KINDS,
-    LOST,
     REFUSED,
     RENEWED,
     RIGHT,
+    STATE_LOST,
     Bed,
     Step,
     judged,
@@ -38,7 +38,7 @@ BedOf = Callable[[str, DeviceInfo], Bed]
 
 @pytest.fixture(scope="module")
 def bed_of(faults: Path, tmp_path_factory: pytest.TempPathFactory) -> BedOf:
-    """Return a function that gives the bed of a kind of state on a device."""
+    """Return a function that makes the test bed for a kind of state on a device."""
 
     @cache
     def bed(kind: str, device: DeviceInfo) -> Bed:
@@ -55,18 +55,18 @@ def bed_of(faults: Path, tmp_path_factory: pytest.TempPathFactory) -> BedOf:
         *((kind, "clEnqueueCopyBuffer") for kind in KINDS if kind != "tensors"),
     ],
 )
-def test_a_run_that_fails_is_the_last(
+def test_runs_after_a_failure_are_errors(
     device: DeviceInfo, bed_of: BedOf, kind: str, call: str
 ) -> None:
     bed = bed_of(kind, device)
-    # pyopencl asks again where memory lacks: another status.
+    # Another status, because pyopencl retries if memory is exhausted.
     fault = Fault(call, bed.calls()[call] // 2, "error", status=INVALID_COMMAND_QUEUE)
     assert bed.ended(fault) == RENEWED
 
 
 @slow
 @each_kind
-def test_a_device_that_is_lost_ends_all_runs(device: DeviceInfo, bed_of: BedOf, kind: str) -> None:
+def test_runs_after_device_loss_are_errors(device: DeviceInfo, bed_of: BedOf, kind: str) -> None:
     bed = bed_of(kind, device)
     call = "clEnqueueNDRangeKernel"
     nth = max(1, bed.calls()[call] // 2)
@@ -75,11 +75,11 @@ def test_a_device_that_is_lost_ends_all_runs(device: DeviceInfo, bed_of: BedOf, 
 
 @slow
 @each_kind
-def test_children_that_die_between_runs_cost_no_state(
+def test_deaths_of_children_between_runs_lose_no_state(
     device: DeviceInfo, bed_of: BedOf, kind: str
 ) -> None:
     allowed = {RIGHT, RENEWED}
-    if kind == "tensors":  # the resize wants a child for its kernels, and each dies
+    if kind == "tensors":  # the resize needs a child for its kernels, and each dies
         allowed.add(ENDED)
     assert bed_of(kind, device).lonely() in allowed
 
@@ -87,7 +87,7 @@ def test_children_that_die_between_runs_cost_no_state(
 @slow
 @pytest.mark.device
 @each_kind
-def test_half_a_state_is_found(
+def test_partial_state_is_detected(
     device: DeviceInfo, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     real: Any = cl.enqueue_nd_range_kernel
@@ -105,7 +105,7 @@ def test_half_a_state_is_found(
 
     def ended() -> str:
         runs[0] = 0
-        return judged(kind, [*keeping.taken(kind, str(device.index), is_lonely=False)])
+        return judged(kind, [*keeping.step_results(kind, str(device.index), is_lonely=False)])
 
     monkeypatch.setattr(cl, "enqueue_nd_range_kernel", fails_once)
     monkeypatch.setattr(keeping, "run_once", run_once)
@@ -115,10 +115,10 @@ def test_half_a_state_is_found(
     assert "goes on after" in ended()
 
 
-def test_what_is_wrong_is_told() -> None:
+def test_judged_describes_faults() -> None:
     right = right_of("variables")
     good: Sequence[Step] = [("run", False, right[0]), ("run", False, right[1])]
-    bad, lost = ("run", True, "CL_OUT_OF_RESOURCES"), ("run", True, LOST)
+    bad, lost = ("run", True, "CL_OUT_OF_RESOURCES"), ("run", True, STATE_LOST)
     again, first = ("begin", False, None), ("run", False, right[0])
     unbuilt = ("resize", True, "no memory")
     for steps, ended in (
@@ -126,7 +126,7 @@ def test_what_is_wrong_is_told() -> None:
         (good, RIGHT),
         ([first, bad, lost, again, first], RENEWED),
         ([first, bad, lost, lost], ENDED),
-        ([first, bad, bad], f"step 2 does not say that {LOST}: CL_OUT_OF_RESOURCES"),
+        ([first, bad, bad], f"step 2 does not say that {STATE_LOST}: CL_OUT_OF_RESOURCES"),
         ([first, unbuilt, bad, bad], ENDED),
         ([first, unbuilt, bad, good[1]], "step 3 goes on after CL_OUT_OF_RESOURCES"),
         ([first, bad, lost, good[1]], "step 3 goes on after CL_OUT_OF_RESOURCES"),

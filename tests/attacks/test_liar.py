@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Is the suite right? Drivers' libraries that lie: each planted fault is named."""
+"""The conformance suite names each fault of liar.c, a delegate library."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ def build(tmp_path_factory: pytest.TempPathFactory) -> Build:
 def run(
     library: Path, names: list[str], limits: dict[str, float] | None = None, **options: str
 ) -> dict[str, CaseResult]:
-    """Return the results of these cases by name, each run once."""
+    """Return the results of these cases by name, without repetition."""
     return run_cases(str(library), names, options, limits=limits)
 
 
 @slow
-def test_the_honest_one_passes(build: Build) -> None:
+def test_correct_library_passes(build: Build) -> None:
     checks = (
         "twice", "inputs_unchanged", "guard_bytes", "reallocate", "resize", "two_interpreters",
         "reopen", "reopen_100",
@@ -71,34 +71,34 @@ def test_the_honest_one_passes(build: Build) -> None:
         ("REFUSE", ADD, "Fail", "delegate"),
     ],
 )
-def test_a_fault_is_named(build: Build, fault: str, wrong: str, result: str, words: str) -> None:
-    found = run(build(fault), [wrong])[wrong]
-    assert found.result == result
-    assert words in found.detail
+def test_fault_is_named(build: Build, fault: str, wrong: str, result: str, words: str) -> None:
+    outcome = run(build(fault), [wrong])[wrong]
+    assert outcome.result == result
+    assert words in outcome.detail
 
 
 @slow
 def test_stale_pointers_are_found(build: Build) -> None:
-    # Writing to memory given back may also end the process.
-    found = run(build("STALE"), [BEHAVIOUR.format("reallocate"), ADD])
-    assert found[BEHAVIOUR.format("reallocate")].result in ("Fail", "Crash")
-    assert found[ADD].result == "Pass"
+    # Writing to freed memory may also crash the process.
+    result = run(build("STALE"), [BEHAVIOUR.format("reallocate"), ADD])
+    assert result[BEHAVIOUR.format("reallocate")].result in ("Fail", "Crash")
+    assert result[ADD].result == "Pass"
 
 
 @slow
-def test_a_hang_ends(build: Build) -> None:
-    found = run(build("HANG"), [ADD, "relu/float32/in3"], limits={ADD: 3})
-    assert found[ADD].result == "Timeout"
-    assert found["relu/float32/in3"].result == "NotDelegated"
+def test_hang_is_ended(build: Build) -> None:
+    result = run(build("HANG"), [ADD, "relu/float32/in3"], limits={ADD: 3})
+    assert result[ADD].result == "Timeout"
+    assert result["relu/float32/in3"].result == "NotDelegated"
 
 
 @slow
-def test_options_reach_the_library(build: Build) -> None:
+def test_options_reach_library(build: Build) -> None:
     with pytest.raises(LibraryError, match="unknown option"):
         run(build("NONE"), [ADD], fine="no")
 
 
 @slow
-def test_no_library() -> None:
+def test_missing_library() -> None:
     with pytest.raises(LibraryError, match=r"cannot load .*/libnone\.so"):
         run(Path("libnone.so").resolve(), [ADD])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Is the suite right? Delegates that lie in Python: each fault is named, and nothing else."""
+"""The conformance suite names each fault of liars.py, and nothing else."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def run(
 
 
 @slow
-def test_the_honest_one_passes() -> None:
+def test_correct_delegate_passes() -> None:
     checks = (
         "twice", "inputs_unchanged", "guard_bytes", "reallocate", "resize", "two_interpreters",
         "reopen",
@@ -75,11 +75,11 @@ def test_the_honest_one_passes() -> None:
         ("forgets", SVDF, "elements differ", []),
         ("begins_again", STATE, "after a resize there and back", [READ, ASSIGN, SVDF]),
         ("shared_state", STATE, "in the first runs", [ADD]),
-        # Nobody tells a delegate of a reset: one that keeps variable tensors to itself is wrong.
+        # TFLite does not notify delegates of a reset, so they must not keep variable tensors.
         ("pass_through", "behaviour/int8/state-svdf", "after reset_all_variables()", [SVDF, STATE]),
     ],
 )
-def test_a_fault_is_named(liar: str, wrong: str, words: str, right: list[str]) -> None:
+def test_fault_is_named(liar: str, wrong: str, words: str, right: list[str]) -> None:
     results = run(liar, [wrong, *right])
     assert results[wrong].result == "Fail"
     assert words in results[wrong].detail
@@ -87,17 +87,17 @@ def test_a_fault_is_named(liar: str, wrong: str, words: str, right: list[str]) -
 
 
 @slow
-def test_a_wrong_zero_point_is_off_everywhere() -> None:
-    # The case is run again, and fails again.
+def test_report_of_wrong_zero_point_counts_all_elements() -> None:
+    # The case is repeated, and fails again.
     result = run("zero_point", [CONV], repeat=True)[CONV]
     assert result.result == "Fail"
-    # Where adding wraps around, elements are off by less 256.
+    # If the addition wraps around, elements are off by 256 less.
     assert result.quanta in (3, 253)
     assert "280 of 280 elements differ" in result.detail
 
 
 @slow
-def test_a_crash_costs_one_case_and_its_last_words_are_kept() -> None:
+def test_crash_fails_one_case_and_stderr_is_reported() -> None:
     names = [CONV, ADD, behaviour("twice"), "pad/int8/in6x5-by12_03"]
     results = run("crash", names, repeat=True)
     assert "the driver's last words" in results[ADD].stderr
@@ -107,63 +107,63 @@ def test_a_crash_costs_one_case_and_its_last_words_are_kept() -> None:
 
 
 @slow
-def test_last_words_are_a_case_s_where_its_worker_is_heard_late() -> None:
+def test_stderr_belongs_to_the_case_even_if_read_late() -> None:
     results = run_cases(
         "python:tests.attacks.liars:crash",
         [CONV, ADD],
         {},
-        on_ready=lambda device, runtime: time.sleep(2),  # by then the worker has died
+        on_ready=lambda device, runtime: time.sleep(2),  # the worker has died by then
     )
     assert results[CONV].stderr == ""
     assert "the driver's last words" in results[ADD].stderr
 
 
 @slow
-def test_a_hang_costs_one_case() -> None:
+def test_hang_fails_one_case() -> None:
     results = run("hang", [CONV, ADD, behaviour("twice")], limits={ADD: 2})
     assert results[ADD].result == "Timeout"
     assert results[CONV].result == results[behaviour("twice")].result == "Pass"
 
 
 @slow
-def test_what_passes_when_repeated_is_a_flake(tmp_path: Path) -> None:
+def test_pass_on_repetition_is_a_flake(tmp_path: Path) -> None:
     result = run("flaky", [CONV], repeat=True, mark=str(tmp_path / "mark"))[CONV]
     assert result.result == "Flake"
     assert result.detail.startswith("Fail at first, then Pass: ")
 
 
 @slow
-def test_taking_nothing_is_no_pass() -> None:
+def test_delegate_without_claims_does_not_pass() -> None:
     result = run("takes_nothing", [CONV])[CONV]
     assert (result.result, result.detail) == ("NotDelegated", "left CONV_2D")
 
 
 @slow
 @pytest.mark.device
-def test_a_fault_in_one_alternative_is_found_where_each_is_run(device: DeviceInfo) -> None:
+def test_fault_in_one_alternative_is_found_with_alternatives(device: DeviceInfo) -> None:
     options = {"device": str(device.index)}
     assert run("plain_is_wrong", [CONV], **options)[CONV].result == "Pass"
-    found = run("plain_is_wrong", [CONV], alternatives=True, **options)[CONV]
-    assert (found.result, found.alternative) == ("Fail", "plain")
-    assert found.detail.startswith("plain: random inputs: ")
+    result = run("plain_is_wrong", [CONV], alternatives=True, **options)[CONV]
+    assert (result.result, result.alternative) == ("Fail", "plain")
+    assert result.detail.startswith("plain: random inputs: ")
     right = run("plain_is_wrong", [CONV], alternative="plain", **options)[CONV]
     assert right.result == "Fail"
 
 
 @slow
 @pytest.mark.device
-def test_state_is_right_in_ours(device: DeviceInfo) -> None:
+def test_stateful_cases_pass_with_opencl_delegate(device: DeviceInfo) -> None:
     kinds = ("svdf", "lstm", "variables")
     names = [READ, ASSIGN, *(f"behaviour/float32/state-{kind}" for kind in kinds)]
     results = run_cases("opencl", names, {}, str(device.index))
     assert {name: result.result for name, result in results.items()} == dict.fromkeys(names, "Pass")
-    for result in results.values():  # those without outputs, too
+    for result in results.values():  # including models without outputs
         assert (result.taken, result.detail) == (result.nodes, "")
 
 
 @slow
 @pytest.mark.device
-def test_a_result_tells_the_alternatives_that_ran(device: DeviceInfo) -> None:
+def test_result_names_alternatives(device: DeviceInfo) -> None:
     names = [CONV, behaviour("twice")]
     results = run_cases("opencl", names, {}, str(device.index), alternatives=True)
     assert {name: result.result for name, result in results.items()} == dict.fromkeys(names, "Pass")
@@ -172,7 +172,7 @@ def test_a_result_tells_the_alternatives_that_ran(device: DeviceInfo) -> None:
 
 
 @slow
-def test_a_crash_tells_its_alternative() -> None:
+def test_crash_names_alternative() -> None:
     result = run("dies_in_the_second", [ADD], alternatives=True)[ADD]
     assert run("dies_in_the_second", [ADD])[ADD].result == "Pass"
     assert (result.result, result.alternative) == ("Crash", "second")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The planter of faults: where it plants, and that a planted fault is noticed."""
+"""The mutations of kernels: where they are made, and that detection is reported."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ static int LOCAL(f)(global const int* x, float y) {
 """
 
 
-def _found(text: str) -> list[str]:
+def _changes(text: str) -> list[str]:
     return [f"{each.line} {each.old} {each.new}" for each in mutations("f.cl", text)]
 
 
-def test_code_is_changed_and_nothing_else() -> None:
-    assert _found(TEXT) == [
+def test_only_code_is_mutated() -> None:
+    assert _changes(TEXT) == [
         "5 + -",
         "8 < <=",
         "8 << >>",
@@ -40,18 +40,18 @@ def test_code_is_changed_and_nothing_else() -> None:
     ]
 
 
-def test_a_macro_that_goes_on_is_code() -> None:
-    assert _found("#define F(x) \\\n  (x + 0x10)\n") == ["2 + -", "2 0x10 0x11"]
+def test_continued_macro_is_code() -> None:
+    assert _changes("#define F(x) \\\n  (x + 0x10)\n") == ["2 + -", "2 0x10 0x11"]
 
 
-def test_a_change_is_planted_in_its_place() -> None:
+def test_mutation_is_applied_in_place() -> None:
     change = Mutation("f.cl", 2, 4, "+", "-")
     assert planted(change, "a + b\n1 + + b\n") == "a + b\n1 + - b\n"
     with pytest.raises(ValueError, match=r"f\.cl:2:5"):
         planted(change, "a + b\na - b\n")
 
 
-def test_files_take_turns_and_a_seed_repeats() -> None:
+def test_drawing_alternates_between_files_and_is_deterministic() -> None:
     texts = {"a.cl": "x = 1 + 2 + 3 + 4;\n", "b.cl": "y = 1;\n"}
     chosen = drawn(texts, 3, seed=1)
     assert chosen == drawn(texts, 3, seed=1)
@@ -59,19 +59,16 @@ def test_files_take_turns_and_a_seed_repeats() -> None:
     assert len(drawn(texts, 100, seed=1)) == 8
 
 
-def test_an_included_file_is_its_includers() -> None:
+def test_includers_of_header() -> None:
     texts = {"a.clh": "", "b.clh": '#include "a.clh"\n', "c.cl": '#include "b.clh"\n', "d.cl": ""}
     assert includers(texts, "a.clh") == {"c.cl"}
     assert includers(texts, "d.cl") == {"d.cl"}
 
 
 @pytest.mark.parametrize(
-    ("fails_on", "verdict"),
-    [("a - b", NOTICED), ("#error", UNNOTICED), ("nothing", UNCOMPILED)],
+    ("fails_on", "verdict"), [("a - b", NOTICED), ("#error", UNNOTICED), ("nothing", UNCOMPILED)]
 )
-def test_a_judge_runs_the_users_and_puts_the_file_right(
-    fails_on: str, verdict: str, tmp_path: Path
-) -> None:
+def test_judge_runs_users_and_restores_file(fails_on: str, verdict: str, tmp_path: Path) -> None:
     kernel = tmp_path / "kernels" / "f.cl"
     kernel.parent.mkdir()
     kernel.write_text("one\na + b\n")
@@ -82,7 +79,7 @@ def test_a_judge_runs_the_users_and_puts_the_file_right(
     assert kernel.read_text() == "one\na + b\n"
 
 
-def test_users_that_fail_anyway_are_an_error(tmp_path: Path) -> None:
+def test_users_that_fail_without_mutation_are_an_error(tmp_path: Path) -> None:
     kernel = tmp_path / "kernels" / "f.cl"
     kernel.parent.mkdir()
     kernel.write_text("a + b\n")

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""All ops, and all kernels of GPUs, under Oclgrind: a simulator that reports each access out of a
-buffer, race between work-items and value nobody wrote. Planted faults show that it would.
+"""All ops, and all GPU kernels, in Oclgrind: a simulator that reports accesses outside of a
+buffer, races between work-items and uninitialised values. Planted faults show that it does.
 
-NOTE: tensors share one buffer, so it does not see a write from one tensor into the next. Guard
+NOTE: tensors share one buffer, so it does not detect a write from one tensor into the next. Guard
 bytes behind every tensor and comparing every output do.
 """
 
@@ -28,7 +28,7 @@ pytestmark = [
     ),
 ]
 
-# Its only device.
+# Oclgrind's only device.
 START = """
 import os, sys
 from dataclasses import replace
@@ -124,9 +124,9 @@ for name, made in test_model_state.CARRIES.items():
         model.set_state(model.state())
         model.reset()
         assert_equal_outputs(model.run(given[0]), expected[0])
-test_variables.test_signatures_share_it(device)
-test_variables.test_a_resize_leaves_it_what_it_is(device)
-test_variables.test_partitions_share_it(device)
+test_variables.test_signatures_share_variable(device)
+test_variables.test_resize_preserves_variable(device)
+test_variables.test_partitions_share_variable(device)
 """
 )
 PLANTED = (
@@ -158,7 +158,7 @@ print(got.tolist(), *written)
 INDEX = "int i = get_global_id(0); global int* a = (global int*)(arena + A); " + (
     "global int* b = (global int*)(arena + B); "
 )
-# What is planted -> (the kernel's body, what Oclgrind says of it)
+# Fault -> (the kernel's body, Oclgrind's message)
 FAULTS = {
     "write-out-of-bounds": (f"{INDEX} b[i] = a[i]; b[100000 + i] = 1;", "Invalid write of size 4"),
     "read-out-of-bounds": (f"{INDEX} b[i] = a[i - 100000];", "Invalid read of size 4"),
@@ -174,12 +174,12 @@ FAULTS = {
 }
 
 
-# One element past the end of the output, which Oclgrind takes for the arena's: guard bytes tell.
+# One element past the end of the output is still in the arena, so only guard bytes detect it.
 BY_ONE = f"{INDEX} b[i] = a[i]; if (i == 63) b[i + 1] = 1;"
 
 
 def under_oclgrind(code: str, folder: Path, *arguments: str) -> tuple[str, str]:
-    """Return what the code prints and what Oclgrind reports."""
+    """Return the code's stdout and Oclgrind's log."""
     vendors = folder / "vendors"
     vendors.mkdir()
     (vendors / "oclgrind.icd").write_text(f"{ICD_LIBRARY}\n")
@@ -190,7 +190,7 @@ def under_oclgrind(code: str, folder: Path, *arguments: str) -> tuple[str, str]:
         OCL_ICD_VENDORS=str(vendors),
         OCLGRIND_DATA_RACES="1",
         OCLGRIND_UNINITIALIZED="1",
-        # NOTE: what its 21.10 makes of optimised code ends in an unknown llvm.fshl.
+        # NOTE: Oclgrind 21.10 does not know llvm.fshl, which optimised code contains.
         OCLGRIND_BUILD_OPTIONS="-cl-opt-disable",
         OCLGRIND_LOG=str(log),
         TFLITE_OPENCL_CACHE=str(folder / "cache"),
@@ -202,28 +202,28 @@ def under_oclgrind(code: str, folder: Path, *arguments: str) -> tuple[str, str]:
 @pytest.mark.parametrize(
     ("dtype", "channels", "size", "isa"), [("uint8", 3, 4, ""), ("int8", 9, 5, "nearest")]
 )
-def test_no_op_is_reported(dtype: str, channels: int, size: int, isa: str, tmp_path: Path) -> None:
+def test_ops_are_clean(dtype: str, channels: int, size: int, isa: str, tmp_path: Path) -> None:
     arguments = dtype, str(channels), str(size), isa, str(tmp_path)
     printed, report = under_oclgrind(OPS, tmp_path, *arguments)
     assert report == ""
     assert int(printed) > 40
 
 
-def test_no_kernel_of_a_gpu_is_reported(tmp_path: Path) -> None:
+def test_gpu_kernels_are_clean(tmp_path: Path) -> None:
     printed, report = under_oclgrind(VARIANTS, tmp_path)
     assert report == ""
     assert len(printed.splitlines()) > 100
-    told = set(printed.split())
-    # Those for CPUs' vectors alone, and the runtime's own, have tests elsewhere.
-    told |= {"conv_2d_tiled_quant8", "transpose_conv_tiled_float"}
-    told |= {"softmax_vector_quant8", "attention_tiled_float"}
-    told |= {"attention_parts_float", "attention_parts_merged_float"}
+    printed_names = set(printed.split())
+    # CPU vector kernels and runtime kernels have tests elsewhere.
+    printed_names |= {"conv_2d_tiled_quant8", "transpose_conv_tiled_float"}
+    printed_names |= {"softmax_vector_quant8", "attention_tiled_float"}
+    printed_names |= {"attention_parts_float", "attention_parts_merged_float"}
     left = {*instructions("cpu"), "staged", "row", "columns", "runtime", LEFT_OUT}
     names = re.findall(r"^KERNEL\((\w+)\)$", _sources(), re.MULTILINE)
-    assert [n for n in names if n not in told and not left & set(n.split("_"))] == []
+    assert [n for n in names if n not in printed_names and not left & set(n.split("_"))] == []
 
 
-def test_nothing_that_is_kept_is_reported(tmp_path: Path) -> None:
+def test_persistent_tensors_are_clean(tmp_path: Path) -> None:
     _, report = under_oclgrind(STATE, tmp_path)
     assert report == ""
 
@@ -232,7 +232,7 @@ def _sources() -> str:
     return "\n".join(path.read_text() for path in files().values())
 
 
-def test_a_sound_kernel_is_not_reported(tmp_path: Path) -> None:
+def test_correct_kernel_is_clean(tmp_path: Path) -> None:
     body = f"{INDEX} scratch[get_local_id(0)] = a[i]; barrier(CLK_LOCAL_MEM_FENCE); " + (
         "b[i] = scratch[31 - get_local_id(0)];"
     )
@@ -242,14 +242,14 @@ def test_a_sound_kernel_is_not_reported(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_planted_fault_is_reported(fault: str, tmp_path: Path) -> None:
+def test_planted_fault_is_reported(fault: str, tmp_path: Path) -> None:
     body, words = FAULTS[fault]
     _, report = under_oclgrind(PLANTED, tmp_path, body)
     assert words in report
     assert "planted" in report
 
 
-def test_a_write_one_element_past_a_tensor_is_noticed(tmp_path: Path) -> None:
+def test_write_past_tensor_is_detected_by_guard_bytes(tmp_path: Path) -> None:
     printed, _ = under_oclgrind(PLANTED, tmp_path, BY_ONE)
     assert "4 bytes written behind" in printed
     assert "the first 0 bytes past its end" in printed

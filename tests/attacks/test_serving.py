@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A device that hangs, dies or fails beneath a service: all are answered, and SIGTERM is heard."""
+"""A service whose device hangs, crashes or fails answers all requests and obeys SIGTERM."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ from tests.support.process import ROOT
 from tests.support.tiers import slow
 
 _DEVICE_SECONDS = 3
-_AGAIN_SECONDS = 30  # on a busy machine; on an idle one 2
+_AGAIN_SECONDS = 30  # on a busy machine; 2 on an idle one
 
 
 @dataclass
 class Service:
-    """A service in a process of its own."""
+    """A service in its own process."""
 
     process: subprocess.Popen[str]
     address: str
 
     def ask(self, path: str, body: bytes | None = None) -> tuple[int, dict[str, Any], float]:
-        """Return the status, what is said, and the seconds that it took."""
+        """Return the status, the body and the duration in seconds."""
         begun = time.monotonic()
         with contextlib.closing(http.client.HTTPConnection(self.address, timeout=60)) as connection:
             connection.request("GET" if body is None else "POST", path, body)
@@ -46,7 +46,7 @@ class Service:
 
 @contextlib.contextmanager
 def service(folder: Path, device: DeviceInfo, fault: Fault, *more: str) -> Iterator[Service]:
-    """Start it over a driver that is sound until the fault's file is there."""
+    """Start a service on a driver that works until the fault's file exists."""
     library = build_library(folder)
     if library is None:
         pytest.skip(NO_COMPILER)
@@ -73,9 +73,9 @@ def service(folder: Path, device: DeviceInfo, fault: Fault, *more: str) -> Itera
 
 @slow
 @pytest.mark.parametrize("kind", ["hang", "abort", "crash", "error"])
-def test_the_cpu_takes_over(device: DeviceInfo, tmp_path: Path, kind: str) -> None:
+def test_cpu_takes_over(device: DeviceInfo, tmp_path: Path, kind: str) -> None:
     gate = tmp_path / "gate"
-    # pyopencl holds Python's lock in this call.
+    # pyopencl holds the GIL in this call.
     fault = Fault("clEnqueueNDRangeKernel", 1, kind, lasts=True, place="", until=str(gate))
     with service(tmp_path, device, fault, "--fallback", "cpu") as served:
         picture = (tmp_path / "picture.bmp").read_bytes()
@@ -88,9 +88,9 @@ def test_the_cpu_takes_over(device: DeviceInfo, tmp_path: Path, kind: str) -> No
         assert after.pop("device") == "CPU" != before.pop("device")
         assert after == before
         assert seconds < _DEVICE_SECONDS + 10
-        status, told, seconds = served.ask("/v2/health/ready")
+        status, body, seconds = served.ask("/v2/health/ready")
         assert (status, seconds < 1) == (200, True)
-        assert told["models"][0]["failure"]
+        assert body["models"][0]["failure"]
         served.process.send_signal(signal.SIGTERM)
         out, err = served.process.communicate(timeout=30)
         assert served.process.returncode == 0, err
@@ -98,8 +98,8 @@ def test_the_cpu_takes_over(device: DeviceInfo, tmp_path: Path, kind: str) -> No
 
 
 @slow
-def test_a_device_that_hangs_holds_nobody_else(device: DeviceInfo, tmp_path: Path) -> None:
-    """Without a fallback: others are answered at once, and SIGTERM ends it within its time."""
+def test_hanging_device_does_not_block_other_models(device: DeviceInfo, tmp_path: Path) -> None:
+    """Without a fallback other models answer at once, and SIGTERM ends the service in time."""
     gate = tmp_path / "gate"
     fault = Fault("clEnqueueNDRangeKernel", 1, "hang", lasts=True, place="", until=str(gate))
     with service(tmp_path, device, fault, "--device_timeout", "600", "--timeout", "2") as served:
@@ -125,7 +125,7 @@ def test_a_device_that_hangs_holds_nobody_else(device: DeviceInfo, tmp_path: Pat
 
 @slow
 @pytest.mark.parametrize("more", [["--fallback", "cpu"], []], ids=["cpu", "repeated"])
-def test_a_thread_of_the_driver_aborts_after_500_launches(
+def test_abort_of_driver_thread_after_500_launches(
     device: DeviceInfo, tmp_path: Path, more: list[str]
 ) -> None:
     """No request is lost, and OpenCL answers again; without a fallback it answers all."""
@@ -139,9 +139,9 @@ def test_a_thread_of_the_driver_aborts_after_500_launches(
         deadline = time.monotonic() + 120
         while not again:
             assert time.monotonic() < deadline, devices[-1]
-            status, said, seconds = served.ask("/classify", picture)
-            devices.append(said.pop("device"))
-            assert (status, said) == (200, wanted)
+            status, output, seconds = served.ask("/classify", picture)
+            devices.append(output.pop("device"))
+            assert (status, output) == (200, wanted)
             slowest = max(slowest, seconds)
             if not died and not Path(f"/proc/{first}").exists():
                 died = time.monotonic()
@@ -150,8 +150,8 @@ def test_a_thread_of_the_driver_aborts_after_500_launches(
         print(f"{len(devices)} answers, OpenCL's next {again:.2f} s after, slowest {slowest:.2f} s")
         assert {*devices} == ({device.name, "CPU"} if more else {device.name})
         assert again < _AGAIN_SECONDS
-        told = served.ask("/v2/health/ready")[1]["models"][0]
-        assert (told["device"], "failure" in told) == (device.name, False)
+        state = served.ask("/v2/health/ready")[1]["models"][0]
+        assert (state["device"], "failure" in state) == (device.name, False)
         served.process.send_signal(signal.SIGTERM)
         _, err = served.process.communicate(timeout=30)
         assert served.process.returncode == 0, err
@@ -159,7 +159,7 @@ def test_a_thread_of_the_driver_aborts_after_500_launches(
 
 
 def _children(pid: int, module: str) -> list[str]:
-    """Return the numbers of a process' children that run a module."""
+    """Return the process ids of a process's children that run a module."""
     tasks = Path(f"/proc/{pid}/task").glob("*/children")
-    found = [child for task in tasks for child in task.read_text().split()]
-    return [each for each in found if module in Path(f"/proc/{each}/cmdline").read_text()]
+    results = [child for task in tasks for child in task.read_text().split()]
+    return [each for each in results if module in Path(f"/proc/{each}/cmdline").read_text()]

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What ends child processes by chance costs no later start anything; what a kernel does, is kept.
+"""Accidental deaths of child processes do not affect later starts; those by kernels are banned.
 
-Each of these once banned kernels for good, or ended the command with a signal.
+Each of these once banned kernels permanently, or ended the command with a signal.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from tests.attacks.bed import (
     LOST,
     RIGHT,
     WORK,
-    Ran,
+    FinishedRun,
     forget,
     proofs_in,
     run_label_image,
@@ -40,11 +40,11 @@ from tests.support.tiers import slow
 
 pytestmark = slow
 
-STOP_SECONDS = 17  # more than COMMAND_LINE gives a step
+STOP_SECONDS = 17  # more than COMMAND_LINE allows for a step
 
 
 class Place:
-    """A folder with a model, and a cache that knows the device and has not seen the model."""
+    """A folder with a model, and a cache with facts about the device, but not about the model."""
 
     def __init__(self, folder: Path, library: Path, device: str) -> None:
         self.folder, self._device = folder, device
@@ -66,13 +66,13 @@ class Place:
         with patch.dict(os.environ, TFLITE_OPENCL_CACHE=str(self.cache)):
             return [proofs_in(store) for store in stores()]
 
-    def run(self, fault: Fault | None = None, **variables: str) -> Ran:
-        """Run label_image, with a fault in its children."""
+    def run(self, fault: Fault | None = None, **variables: str) -> FinishedRun:
+        """Run label_image with a fault in its child processes."""
         planted = {} if fault is None else fault.environment
         return run_label_image(self.folder, self._device, **self._variables, **planted, **variables)
 
     def command(self, *arguments: str) -> str:
-        """Return what tflite-opencl says."""
+        """Return the output of tflite-opencl."""
         done = subprocess.run(
             [sys.executable, "-m", "tflite_opencl", *arguments],
             cwd=ROOT, env=os.environ | self._variables, capture_output=True, text=True, check=True,
@@ -88,8 +88,8 @@ class Place:
             preexec_fn=lambda: resource.setrlimit(limit, (most, most)),
         )  # fmt: skip
 
-    def stopped(self, fault: Fault) -> Ran:
-        """Run label_image; go on some seconds after the fault has stopped it."""
+    def stopped(self, fault: Fault) -> FinishedRun:
+        """Run label_image; send SIGCONT some seconds after the fault has stopped it."""
         environment = os.environ | {"PYTHONPATH": str(ROOT)} | self._variables | fault.environment
         with subprocess.Popen(
             [*COMMAND_LINE, "--device", self._device], cwd=self.folder, env=environment,
@@ -101,11 +101,11 @@ class Place:
             time.sleep(STOP_SECONDS)
             os.killpg(ran.pid, signal.SIGCONT)
             _, errors = ran.communicate(timeout=240)
-        return Ran(ran.returncode, tuple(errors.splitlines()))
+        return FinishedRun(ran.returncode, tuple(errors.splitlines()))
 
     @property
     def has_no_ban(self) -> bool:
-        """Whether no kernel is left out; some drivers die of an instruction that is not there."""
+        """Whether no kernel is banned; some drivers crash on unsupported instructions."""
         return "to build" not in self.command("info", "--bans")
 
 
@@ -114,21 +114,21 @@ PlaceOf = Callable[[DeviceInfo], Place]
 
 @pytest.fixture
 def place_of(faults: Path, tmp_path: Path) -> PlaceOf:
-    """Return a function that makes the place of a device."""
+    """Return a function that makes the `Place` of a device."""
     return lambda info: Place(tmp_path, faults, str(info.index))
 
 
-def test_a_start_without_a_linker_bans_nothing(device: DeviceInfo, place_of: PlaceOf) -> None:
+def test_start_without_linker_bans_nothing(device: DeviceInfo, place_of: PlaceOf) -> None:
     place = place_of(device)
     ran = place.run(PATH=str(place.folder / "nothing"))
-    assert ran.outcome in (RIGHT, CPU)  # not every driver needs one
+    assert ran.outcome in (RIGHT, CPU)  # some drivers do not need one
     if ran.outcome == CPU:
         assert "does not work in this environment: its self-test died" in "".join(ran.lines)
     assert place.has_no_ban
     assert place.run().outcome == RIGHT
 
 
-def test_a_child_that_is_killed_once_costs_nothing(device: DeviceInfo, place_of: PlaceOf) -> None:
+def test_one_killed_child_bans_nothing(device: DeviceInfo, place_of: PlaceOf) -> None:
     place = place_of(device)
     died = str(place.folder / "died")
     ran = place.run(Fault("clCreateKernel", 1, "kill", place=CHILDREN, once=died, kernel="_2d"))
@@ -137,7 +137,7 @@ def test_a_child_that_is_killed_once_costs_nothing(device: DeviceInfo, place_of:
     assert place.has_no_ban
 
 
-def test_children_that_are_always_killed_ban_nothing(device: DeviceInfo, place_of: PlaceOf) -> None:
+def test_repeatedly_killed_children_ban_nothing(device: DeviceInfo, place_of: PlaceOf) -> None:
     place = place_of(device)
     ran = place.run(Fault("clCreateKernel", 1, "kill", place=CHILDREN, kernel="_2d"))
     assert ran.outcome in (CPU, LOST)
@@ -146,7 +146,7 @@ def test_children_that_are_always_killed_ban_nothing(device: DeviceInfo, place_o
     assert place.run().outcome == RIGHT
 
 
-def test_a_child_that_is_killed_in_the_self_tests_loses_nothing(
+def test_child_killed_in_self_tests_loses_no_instruction(
     device: DeviceInfo, place_of: PlaceOf
 ) -> None:
     place = place_of(device)
@@ -158,7 +158,7 @@ def test_a_child_that_is_killed_in_the_self_tests_loses_nothing(
         assert place._proof() == place.proof
 
 
-def test_a_stop_is_no_hang(device: DeviceInfo, place_of: PlaceOf) -> None:
+def test_stopped_child_is_no_hang(device: DeviceInfo, place_of: PlaceOf) -> None:
     place = place_of(device)
     once = str(place.folder / "stopped")
     fault = Fault("clCreateKernel", 1, "stop", place=CHILDREN, once=once, kernel="_2d")
@@ -174,17 +174,17 @@ def test_a_stop_is_no_hang(device: DeviceInfo, place_of: PlaceOf) -> None:
     ],
     ids=["files", "memory"],
 )
-def test_low_limits_end_no_command_with_a_signal(
+def test_commands_survive_low_limits(
     device: DeviceInfo, place_of: PlaceOf, limit: int, most: int, words: str
 ) -> None:
     place = place_of(device)
     ran = place.limited(limit, most)
-    assert Ran(ran.returncode, tuple(ran.stderr.splitlines())).outcome == CPU
+    assert FinishedRun(ran.returncode, tuple(ran.stderr.splitlines())).outcome == CPU
     assert words in ran.stderr
     assert place.has_no_ban
 
 
-def test_a_kernel_that_ends_each_child_is_banned_until_that_is_lifted(
+def test_kernel_that_kills_children_is_banned_until_lifted(
     device: DeviceInfo, place_of: PlaceOf
 ) -> None:
     place = place_of(device)
@@ -192,16 +192,16 @@ def test_a_kernel_that_ends_each_child_is_banned_until_that_is_lifted(
     ran = place.run(deadly)
     assert ran.outcome == LOST
     assert "the CPU ran 2 of 3 nodes, because child processes died" in ran.lines[-1]
-    # Later starts leave them out, without a child that dies.
+    # Later starts omit it, and no child dies.
     ran = place.run()
     assert ran.outcome == LOST
     assert not any("a child process died" in line for line in ran.lines)
-    # Once, though the comparison opens the device again.
+    # Once, although the comparison opens the device again.
     assert sum("kernels are left out on this device" in line for line in ran.lines) == 1
     listed = place.command("info", "--bans")
     assert "pool_2d.cl" in listed
     assert "died with SIGABRT" in listed
-    # In another environment they are tried again, and after the bans are lifted.
+    # It is tried again in another environment, and after the ban is lifted.
     assert place.run(POCL_DEBUG="").outcome == RIGHT
     assert "lifted: the next starts try again" in place.command("info", "--lift_bans")
     assert place.has_no_ban

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the soak looks for, it notices."""
+"""The soak test detects leaks."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.attacks.held import soak
+from tests.attacks.resources import soak
 from tests.support.tiers import slow
 
 kept: list[Any] = []
@@ -42,12 +42,12 @@ def let_go() -> Any:
     ],
     ids=["memory", "handles", "threads"],
 )
-def test_a_leak_is_noticed(leak: Callable[[], None], words: str) -> None:
+def test_leak_is_detected(leak: Callable[[], None], words: str) -> None:
     with pytest.raises(AssertionError, match=words):
         soak(20, leak)
 
 
 @slow
-def test_nothing_kept_is_no_leak(capsys: pytest.CaptureFixture[str]) -> None:
+def test_no_leak_without_growth(capsys: pytest.CaptureFixture[str]) -> None:
     soak(20, lambda: os.close(os.open(os.devnull, os.O_RDONLY)))
     assert "20 rounds" in capsys.readouterr().out

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Some of what the sweep tries: OpenCL calls that fail, lie, or end the process."""
+"""Some faults of the sweep: OpenCL calls that fail, lie, or end the process."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from tests.support.tiers import slow
 
 BY_NAME = {attack.name: attack for attack in ATTACKS}
 BedOf = Callable[..., Bed]
-# The call that brings a run's results, a transfer.
+# Copy strategy -> the call that reads a run's results.
 READING = {
     COPIED: "clEnqueueReadBuffer",
     MAPPED: "clEnqueueMapBuffer",
     PINNED: "clEnqueueReadBuffer",
 }
 assert {*STRATEGIES} - {*READING} == {DIRECT}
-# With the fourth, "direct", no call brings them.
+# The fourth one, "direct", needs no call.
 each_transfer = pytest.mark.parametrize("transfer", READING)
 
 
 @pytest.fixture(scope="module")
 def bed_of(faults: Path, tmp_path_factory: pytest.TempPathFactory) -> BedOf:
-    """Return a function that gives the bed of a device and a transfer."""
+    """Return a function that makes the test bed for a device and a copy strategy."""
 
     @cache
     def bed(info: DeviceInfo, transfer: str = "copied") -> Bed:
@@ -42,7 +42,7 @@ def bed_of(faults: Path, tmp_path_factory: pytest.TempPathFactory) -> BedOf:
 
 
 def ran(bed: Bed, attack: str, call: str, kind: str, part: float, **more: object) -> str:
-    """Return how a run ends with a fault after that part of a function's calls."""
+    """Return the outcome of a run with a fault after this share of a function's calls."""
     count = bed.calls(BY_NAME[attack])[call]
     assert count, f"the run makes no call of {call}"
     fault = Fault(call, 1 + int(part * (count - 1)), kind, **more)
@@ -54,27 +54,25 @@ def ran(bed: Bed, attack: str, call: str, kind: str, part: float, **more: object
     ("call", "part"),
     [("clGetPlatformIDs", 0), ("clCreateContext", 0), ("clBuildProgram", 1), ("clFinish", 1)],
 )
-def test_an_error(device: DeviceInfo, bed_of: BedOf, call: str, part: float) -> None:
+def test_error(device: DeviceInfo, bed_of: BedOf, call: str, part: float) -> None:
     assert ran(bed_of(device), "error", call, "error", part) in (RIGHT, CPU)
 
 
 @slow
-def test_a_device_that_is_lost_while_it_runs(device: DeviceInfo, bed_of: BedOf) -> None:
+def test_device_loss(device: DeviceInfo, bed_of: BedOf) -> None:
     ended = ran(bed_of(device), "lost", "clEnqueueNDRangeKernel", "error", 1, lasts=True)
     assert ended == CPU
 
 
 @slow
 @each_transfer
-def test_a_bit_that_falls_over_on_the_way(device: DeviceInfo, bed_of: BedOf, transfer: str) -> None:
+def test_bit_flip_in_copy(device: DeviceInfo, bed_of: BedOf, transfer: str) -> None:
     assert ran(bed_of(device, transfer), "lie", READING[transfer], "flip", 1) == CPU
 
 
 @slow
 @pytest.mark.parametrize("call", ["clEnqueueNDRangeKernel", "clWaitForEvents"])
-def test_an_error_where_the_host_sees_the_device_s_memory(
-    device: DeviceInfo, bed_of: BedOf, call: str
-) -> None:
+def test_error_with_mapped_memory(device: DeviceInfo, bed_of: BedOf, call: str) -> None:
     bed = bed_of(device, DIRECT)
     for part in (0.5, 1):
         assert ran(bed, "error", call, "error", part) in (RIGHT, CPU)
@@ -83,15 +81,13 @@ def test_an_error_where_the_host_sees_the_device_s_memory(
 
 @slow
 @pytest.mark.parametrize("call", ["clEnqueueNDRangeKernel", "clEnqueueReadBuffer"])
-def test_a_call_that_does_nothing(device: DeviceInfo, bed_of: BedOf, call: str) -> None:
-    # The memory may still hold what the run before has put there, which is the same.
+def test_skipped_call(device: DeviceInfo, bed_of: BedOf, call: str) -> None:
+    # The memory may still hold the equal values of the last run.
     assert ran(bed_of(device), "lie", call, "skip", 1) in (RIGHT, CPU)
 
 
 @slow
-def test_a_parameter_that_never_arrives_addresses_no_memory(
-    device: DeviceInfo, bed_of: BedOf
-) -> None:
+def test_missing_parameters_cause_no_invalid_access(device: DeviceInfo, bed_of: BedOf) -> None:
     # The second write is of the constants, unless they are packed in place; then the kernels'
     # parameters are written.
     place = 2 if Device(device).shares_memory else 3
@@ -101,9 +97,7 @@ def test_a_parameter_that_never_arrives_addresses_no_memory(
 
 @slow
 @pytest.mark.parametrize("kind", ["abort", "crash", "hang"])
-def test_a_child_dies_in_the_place_of_the_command(
-    device: DeviceInfo, bed_of: BedOf, kind: str
-) -> None:
+def test_child_dies_instead_of_command(device: DeviceInfo, bed_of: BedOf, kind: str) -> None:
     ended = ran(bed_of(device), "death", "clEnqueueNDRangeKernel", kind, 1, place=CHILDREN)
     assert ended == CPU
 
@@ -119,19 +113,19 @@ def test_a_child_dies_in_the_place_of_the_command(
         ("kernel death", "clCreateBuffer", "crash", 1.0),
     ],
 )
-def test_what_a_first_start_s_child_dies_of_is_not_used(
+def test_fatal_kernel_is_not_used(
     device: DeviceInfo, bed_of: BedOf, attack: str, call: str, kind: str, part: float
 ) -> None:
     ended = ran(bed_of(device), attack, call, kind, part, place=CHILDREN)
-    # Where the first launch of each child crashes, a plain kernel's does, too: nothing works there.
+    # If the first launch of each child crashes, so does that of a fallback kernel.
     is_all = (call, part) == ("clEnqueueNDRangeKernel", 0.0)
     assert ended in ((RIGHT, LEFT, CPU) if is_all else (RIGHT, LEFT))
 
 
 @slow
 @each_transfer
-def test_wrong_rows_are_no_allowed_end(device: DeviceInfo, bed_of: BedOf, transfer: str) -> None:
-    # The sweep would say so: the same flip where the command does not compare.
+def test_wrong_rows_are_a_finding(device: DeviceInfo, bed_of: BedOf, transfer: str) -> None:
+    # The same bit flip is a finding if the command does not compare results.
     bed = bed_of(device, transfer)
     attack = BY_NAME["lie"]
     call = READING[transfer]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Another checkout as a contender."""
+"""Comparison with another checkout."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from tflite_opencl.interpreters.runtime import find_runtime
 
 
 @slow
-def test_it_times_its_own_runs(device: DeviceInfo, tmp_path: Path) -> None:
+def test_times_of_other_checkout(device: DeviceInfo, tmp_path: Path) -> None:
     setup = Setup(find_runtime(), tmp_path, tune="off")
-    with contender(ROOT, setup.written("one", one_pool()), setup, device) as found:
-        times = found.measure(found.run, 3, 1)
+    with contender(ROOT, setup.written("one", one_pool()), setup, device) as result:
+        times = result.measure(result.run, 3, 1)
     assert times.runs == 3
     assert 0 < times.min_ms <= times.median_ms <= times.total_ms
 
 
-def test_a_folder_that_is_none(device: DeviceInfo, tmp_path: Path) -> None:
+def test_missing_folder(device: DeviceInfo, tmp_path: Path) -> None:
     setup = Setup(find_runtime(), tmp_path, tune="off")
     (tmp_path / "delegate.py").write_text("raise SystemExit(7)")
     model = setup.written("one", one_pool())

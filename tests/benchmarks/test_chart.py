@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Charts of made-up numbers: each is drawn, says what it shows, and is small."""
+"""Charts of invented numbers: each is drawn, labelled and small."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ def drawn(path: Path) -> Image.Image:
     assert 0 < path.stat().st_size < LIMIT_BYTES
     picture = Image.open(path)
     picture.load()
-    # Nothing behind the drawing, something on it.
+    # A transparent background, and some content.
     assert picture.getpixel((0, 0))[3] == 0  # type: ignore[index]
     assert picture.getextrema()[3][1] == 255  # type: ignore[index]
     return picture
 
 
 @slow
-def test_figures_against_their_limits(tmp_path: Path) -> None:
+def test_figures_and_limits(tmp_path: Path) -> None:
     path = tmp_path / "figures.png"
     chart.write_report(report(), path)
     colours = {colour for _, colour in drawn(path).getcolors(1 << 20) or ()}
@@ -36,7 +36,7 @@ def test_figures_against_their_limits(tmp_path: Path) -> None:
         assert (*bytes.fromhex(verdict[1:]), 255) in colours
 
 
-def test_times_where_no_row_has_a_figure(tmp_path: Path) -> None:
+def test_times_without_figures(tmp_path: Path) -> None:
     whole = report()
     rows = [replace(row, figures=()) for row in whole.rows]
     chart.write_report(replace(whole, rows=rows), tmp_path / "times.png")
@@ -45,7 +45,7 @@ def test_times_where_no_row_has_a_figure(tmp_path: Path) -> None:
     assert (tmp_path / "times.png").read_bytes() == (tmp_path / "same.png").read_bytes()
 
 
-def test_equal_figures_give_equal_files(tmp_path: Path) -> None:
+def test_output_is_deterministic(tmp_path: Path) -> None:
     first, second = tmp_path / "first.svg", tmp_path / "second.svg"
     chart.write_report(report(), first)
     chart.write_report(report(), second)

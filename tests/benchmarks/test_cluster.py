@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What --scheduler costs is counted of real processes; no test here looks at how much it is."""
+"""The overhead of --scheduler, measured with real processes; its size is not checked."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ def cells(row: str) -> list[float]:
 
 
 @slow
-def test_chunks_are_counted_where_boards_are_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_chunks_on_local_processes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cluster, "_SECONDS", 0.2)
-    with cluster.started(5) as there:
+    with cluster.running_cluster(5) as there:
         assert len({there.scheduler, *there.boards}) == 5
-        spent = cluster.waited(there, 5, 0.1, b"content")
+        spent = cluster.run_chunks(there, 5, 0.1, b"content")
     assert spent.chunks >= 5
     assert 0.1 * spent.chunks <= 5 * spent.seconds
     assert spent.milliseconds(spent.seconds) == f"{1e3 * spent.seconds / spent.chunks:.2f}"
@@ -32,7 +32,7 @@ def test_chunks_are_counted_where_boards_are_processes(monkeypatch: pytest.Monke
 
 
 @slow
-def test_the_memory_of_a_run_is_sampled(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_of_run_is_sampled(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cluster, "_LOOK_S", 0.01)
     head, line, *rows = cluster._pictures(100)
     assert head.count("|") == line.count("|")
@@ -43,7 +43,7 @@ def test_the_memory_of_a_run_is_sampled(monkeypatch: pytest.MonkeyPatch) -> None
     assert min(command, scheduler) > 0
 
 
-def test_a_process_is_looked_at_by_its_number() -> None:
+def test_memory_of_process() -> None:
     assert cluster._memory(os.getpid()) > 10
     before = cluster._processor_s(os.getpid())
     end = time.process_time() + 0.1
@@ -52,7 +52,7 @@ def test_a_process_is_looked_at_by_its_number() -> None:
     assert cluster._processor_s(os.getpid()) >= before + 0.05
 
 
-def test_a_part_that_there_is_not_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+def test_unknown_part_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["--cluster", "chunks,clouds"])
     assert "--cluster clouds: there are chunks, boards, pictures" in capsys.readouterr().err

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The benchmark command runs and adds up; no test here looks at how fast anything is."""
+"""The benchmark command runs and its numbers are consistent; speed is not checked."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ POOL = {
 }  # fmt: skip
 
 QUICKLY = ("--count", "1", "--tune", "off")
-LARGE, MIDDLE, SMALL = 128 * 128 * 8, 64 * 64 * 8, 32 * 32 * 8  # elements of its pictures
+LARGE, MIDDLE, SMALL = 128 * 128 * 8, 64 * 64 * 8, 32 * 32 * 8  # elements of a picture
 
 
 @pytest.fixture
 def model(tmp_path: Path) -> Path:
-    """A float op that stays on the CPU between partitions that are worth their transfers."""
+    """Return a model with a CPU op between two partitions that are worth their copies."""
     picture = t((1, 128, 128, 8), "uint8", 0.5, 3)
     pooled = t((1, 64, 64, 8), "uint8", 0.5, 3)
     real, wave = t(pooled.shape), t(pooled.shape)
@@ -51,18 +51,18 @@ def model(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def saved(tmp_path: Path) -> str:
-    """What --json wrote on a machine that never was."""
+    """Return --json output of a fictitious machine."""
     path = tmp_path / "made_up.json"
     save(report(), path)
     return str(path)
 
 
 @slow
-def test_a_model_of_two_partitions(
+def test_model_with_two_partitions(
     model: Path, device: DeviceInfo, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     written, drawn = tmp_path / "times.json", tmp_path / "times.svg"
-    # This checkout takes the place of an older one.
+    # This checkout plays the older one.
     arguments = [
         str(model), "--device", str(device.index), *QUICKLY, "--judge", "--before", str(ROOT)
     ]  # fmt: skip
@@ -87,11 +87,11 @@ def test_a_model_of_two_partitions(
         assert times.ratio == ours.min_ms / times.min_ms
         assert times.ratio_quartiles == tuple(sorted(times.ratio_quartiles))
     assert drawn.read_text().startswith("<?xml")
-    said = capsys.readouterr().out
-    assert device.name in said
-    assert "| pools " in said
-    assert "now/before" in said
-    assert "4 of 5" in said
+    output = capsys.readouterr().out
+    assert device.name in output
+    assert "| pools " in output
+    assert "now/before" in output
+    assert "4 of 5" in output
 
 
 @slow
@@ -110,7 +110,7 @@ def test_every_node(
     first, _, _, last = (layer.bytes_moved for layer in layers.layers)
     assert (first, last) == (LARGE + MIDDLE, MIDDLE + SMALL)
     assert layers.peak_multiply_adds > 0
-    # How large, is this machine's business: on a busy one the peaks may measure below a launch.
+    # Without limits: on a busy machine the measured peaks may be below a launch's rate.
     assert all(layers.roofline_fraction(layer) > 0 for layer in layers.layers)
     assert "Roofline: " in capsys.readouterr().out
 
@@ -124,19 +124,19 @@ def test_every_node(
     ],
     ids=["no such model", "no such device"],
 )
-def test_what_cannot_be_run_is_one_line(
+def test_usage_errors_are_one_line(
     model: Path, file: str, device_name: str, line: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main([str(model.with_name(file)), "--device", device_name]) == 1
-    (said,) = capsys.readouterr().err.splitlines()
-    assert said.startswith("ERROR: ")
-    assert line in said
+    (output,) = capsys.readouterr().err.splitlines()
+    assert output.startswith("ERROR: ")
+    assert line in output
 
 
-def test_the_rows_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
+def test_list_of_rows(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--list"]) == 0
-    said = capsys.readouterr().out.splitlines()
-    assert [line.split()[0] for line in said] == list(rows.ROWS)
+    output = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in output] == list(rows.ROWS)
 
 
 @pytest.mark.parametrize(
@@ -144,7 +144,7 @@ def test_the_rows_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
     [["--rows", "v1,v17"], ["--count", "0"], ["--threads", "0"], ["--json", "no/a.json"]],
     ids=" ".join,
 )
-def test_a_wrong_argument(
+def test_wrong_argument(
     arguments: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("benchmarks.command._measured", lambda _: report())
@@ -155,9 +155,7 @@ def test_a_wrong_argument(
 
 
 @slow
-def test_a_row_that_cannot_run_here_says_why(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_skipped_row_has_reason(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["--rows", "v2", "--models", str(tmp_path), "--device", "0", "--judge"]
     assert main(arguments) == 0
     assert re.search(
@@ -167,17 +165,17 @@ def test_a_row_that_cannot_run_here_says_why(
     )
 
 
-def test_a_figure_that_is_missed(saved: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_missed_figure(saved: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--from", saved, "--judge"]) == 1
-    said = capsys.readouterr()
-    assert said.err.splitlines() == [
+    output = capsys.readouterr()
+    assert output.err.splitlines() == [
         "MISSED: bad: of XNNPACK's time: 0.60, not at most 0.5",
         "ERROR: broken: it broke",
     ]
-    assert "CPU: a CPU with units" in said.out
+    assert "CPU: a CPU with units" in output.out
 
 
-def test_without_check_only_what_broke_is_an_error(tmp_path: Path) -> None:
+def test_only_failures_are_errors_without_check(tmp_path: Path) -> None:
     whole = report()
     path = tmp_path / "report.json"
     save(type(whole)(whole.machine, [row for row in whole.rows if not row.failed]), path)
@@ -191,7 +189,7 @@ def test_documents_of_two_machines(saved: str, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     document = tmp_path / "performance.md"
     document.write_text("Before\n<!-- measured: begin -->\nold\n<!-- measured: end -->\nAfter\n")
-    for _ in range(2):  # what was written once can be written again
+    for _ in range(2):  # writing again changes nothing
         main(["--from", saved, saved, "--docs", str(tmp_path)])
     text = document.read_text()
     assert text.startswith("Before\n<!-- measured: begin -->\n### a GPU and a CPU with units\n")
@@ -214,7 +212,7 @@ def test_documents_of_two_machines(saved: str, tmp_path: Path) -> None:
         assert (tmp_path / picture).stat().st_size < 100_000
 
 
-def test_a_document_without_a_measured_part(
+def test_document_without_measured_part(
     saved: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "performance.md").write_text("text\n")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A first start beside a tuned one: both times, and which choices differ."""
+"""Comparison of a first start with a tuned one: times and choices."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ LINES = {
 }
 
 
-def test_times_and_other_choices(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_times_and_different_choices(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     folders = []
 
     class Model:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A language model's paths and peer stand in one table; no test looks at how fast they are."""
+"""A language model's paths and competitor in one table; speed is not checked."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def gguf(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @slow
 @runs
-def test_all_paths_are_in_the_table(
+def test_table_has_all_paths(
     device: DeviceInfo, gguf: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     how = ("--device", str(device.index), "--tune", "off")
@@ -46,9 +46,7 @@ def test_all_paths_are_in_the_table(
     assert "llama.cpp" in paths or "without llama.cpp: llama-cpp-python is not installed" in out
 
 
-def test_a_file_that_is_not_there_is_one_line(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_missing_file_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert command.main([str(tmp_path / "none.gguf"), "--language_model"]) == ERROR
     err = capsys.readouterr().err
     assert err.startswith("ERROR: ")
@@ -56,7 +54,7 @@ def test_a_file_that_is_not_there_is_one_line(
 
 
 class Llama:
-    """What the peer needs of llama-cpp-python: its logits tell how many tokens it knows."""
+    """A fake llama-cpp-python, whose logits are the number of tokens in its context."""
 
     def __init__(self, path: str, n_ctx: int, **how: Any) -> None:
         self.n_tokens, self.ctx = 0, self
@@ -75,12 +73,12 @@ class Llama:
         pass
 
 
-def test_the_peer_goes_on_from_what_it_knows(gguf: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    made = list[Llama]()
+def test_competitor_reuses_context(gguf: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    created = list[Llama]()
 
     def opened(*words: Any, **how: Any) -> Llama:
-        made.append(Llama(*words, **how))
-        return made[-1]
+        created.append(Llama(*words, **how))
+        return created[-1]
 
     library = SimpleNamespace(
         Llama=opened, llama_get_logits_ith=lambda ctx, at: ctypes.cast(ctx.logits, POINTER)
@@ -91,10 +89,10 @@ def test_the_peer_goes_on_from_what_it_knows(gguf: Path, monkeypatch: pytest.Mon
         assert list(peer.generate([7] * 20, 3)) == [20, 21, 22]
         peer.reset()
         assert int(np.argmax(peer.logits([7] * 30))) == 30
-    assert made[0].evaluated == [(0, 20), (20, 1), (21, 1), (0, 30)]
+    assert created[0].evaluated == [(0, 20), (20, 1), (21, 1), (0, 30)]
 
 
-def test_a_peer_that_is_not_there_says_so(gguf: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_competitor_is_reported(gguf: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "llama_cpp", None)
     folder = str(model_of_gguf(str(gguf), "int8", 96).parent)
     with pytest.raises(CommandError, match=r"^llama-cpp-python (does not load|is not installed)"):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""LoadGen drives a small classifier; its own files say what it found."""
+"""LoadGen with a small classifier, and the files that it writes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.support.tiers import slow
 
 
 class Reddest:
-    """A stand-in for a Model: the class is the channel with the highest mean."""
+    """A fake Model: the class is the channel with the highest mean."""
 
     def __init__(self, batch: int) -> None:
         self.batch = batch
@@ -47,15 +47,13 @@ def pictures(tmp_path: Path) -> Path:
 @pytest.fixture
 def expected(tmp_path: Path) -> Path:
     path = tmp_path / "labels.csv"
-    # One is wrong, one is right by another class, and one is not there.
+    # One is wrong, one has another right class, and one is missing.
     path.write_text("file,index,also_ok\nred.png,0,\na/green.png,2,0 1\nblue.png,0,\nno.png,1,\n")
     return path
 
 
 @slow
-def test_the_accuracy_is_of_the_pictures_that_have_a_class(
-    pictures: Path, expected: Path, tmp_path: Path
-) -> None:
+def test_accuracy_of_labelled_pictures(pictures: Path, expected: Path, tmp_path: Path) -> None:
     pytest.importorskip("mlperf_loadgen")
     (tmp_path / "model.tflite").touch()
     model, folder = tmp_path / "model.tflite", tmp_path / "files"
@@ -73,26 +71,26 @@ def test_the_accuracy_is_of_the_pictures_that_have_a_class(
     assert "Samples per second" in text
 
 
-def test_without_pictures_inputs_are_random_and_nobody_knows_what_is_right() -> None:
-    found = samples_of(Reddest(8), None, None)  # type: ignore[arg-type]
-    assert {each.shape for each in found.inputs} == {(1, 4, 4, 3)}
-    assert found.right == ()
+def test_random_inputs_without_accuracy() -> None:
+    result = samples_of(Reddest(8), None, None)  # type: ignore[arg-type]
+    assert {each.shape for each in result.inputs} == {(1, 4, 4, 3)}
+    assert result.right == ()
 
 
-def test_no_known_picture_is_a_line(pictures: Path, tmp_path: Path) -> None:
+def test_no_labelled_picture_is_one_line(pictures: Path, tmp_path: Path) -> None:
     (tmp_path / "none.csv").write_text("file,index\nx.png,1\n")
     with pytest.raises(Skipped, match="there is no picture"):
         samples_of(Reddest(1), pictures, tmp_path / "none.csv")  # type: ignore[arg-type]
 
 
-def test_a_background_moves_the_classes(pictures: Path, tmp_path: Path) -> None:
+def test_background_class_shifts_labels(pictures: Path, tmp_path: Path) -> None:
     model = Reddest(1)
     model.output_details = (SimpleNamespace(shape=(1, 1001), dtype="uint8"),)
     (tmp_path / "labels.csv").write_text("file,index\nred.png,7\n")
     assert samples_of(model, pictures, tmp_path / "labels.csv").right == [{8}]  # type: ignore[arg-type]
 
 
-def test_what_is_logged_twice_counts_once() -> None:
+def test_duplicate_log_entries_count_once() -> None:
     samples = Samples([np.zeros(1)] * 2, [frozenset({1}), frozenset({0})])
     log = [{"qsl_idx": 0, "data": "0102"}, {"qsl_idx": 1, "data": "0102"}] * 2
     assert accuracy(json.dumps(log), samples, "uint8") == 0.5

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Turns and comparisons; no test here looks at how fast anything is."""
+"""Interleaved rounds and comparisons; speed is not checked."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def block(min_ms: float, median_ms: float) -> Times:
     return Times(median_ms, min_ms, median_ms, median_ms, 1.0, BLOCK_RUNS)
 
 
-def test_contenders_take_turns_in_blocks() -> None:
+def test_blocks_are_interleaved() -> None:
     calls: list[str] = []
     contenders = [
         Contender("a", lambda: calls.append("a")),
@@ -28,7 +28,7 @@ def test_contenders_take_turns_in_blocks() -> None:
     assert {name: list(blocks) for name, blocks in times.items()} == {
         "a": [0, 1, 2], "b": [0, 1, 2], "slow": [0, 2]
     }  # fmt: skip
-    # Every timed block has as many runs of warm-up as any other.
+    # All timed blocks have equally many warm-up runs.
     warm_up, rest = divmod(calls.count("a") - 3 * BLOCK_RUNS, 3)
     assert warm_up > 0
     assert rest == 0
@@ -53,6 +53,6 @@ def test_comparison_with_the_leader() -> None:
     assert summary["ours"].ratio_quartiles == (1, 1)
 
 
-def test_one_round_has_no_spread() -> None:
+def test_no_spread_with_one_round() -> None:
     summary = compared({"ours": {0: block(1, 1)}, "theirs": {0: block(2, 2)}})
     assert summary["theirs"].ratio_quartiles == (0.5, 0.5)

@@ -44,18 +44,18 @@ def structure(graph: Graph) -> Iterator[Any]:
 
 @pytest.mark.model
 @pytest.mark.parametrize(("width", "resolution"), [(0.25, 128), (0.75, 192), (1.0, 224)])
-def test_structure_of_the_official_networks(width: float, resolution: int) -> None:
+def test_structure_of_official_networks(width: float, resolution: int) -> None:
     official = read_model(model_path(f"mobilenet_v1_{width}_{resolution}_quant"))
-    made = read_model(write_model(mobilenet_v1(width, resolution)))
-    assert list(structure(made)) == list(structure(official))
+    whole = read_model(write_model(mobilenet_v1(width, resolution)))
+    assert list(structure(whole)) == list(structure(official))
 
 
 @pytest.mark.parametrize("width", WIDTHS)
-def test_cost_grows_with_the_area(width: float) -> None:
+def test_cost_grows_with_area(width: float) -> None:
     small, large = (
         sum(map(products, mobilenet_v1(width, side).nodes)) for side in RESOLUTIONS[::3]
     )
-    assert 2.8 < large / small < 3.1  # (224 / 128) ** 2, but for the last layer
+    assert 2.8 < large / small < 3.1  # (224 / 128) ** 2, except for the last layer
 
 
 def test_multiply_adds_of_the_paper() -> None:
@@ -65,24 +65,24 @@ def test_multiply_adds_of_the_paper() -> None:
 
 
 @pytest.mark.model
-def test_it_runs_and_uses_its_range() -> None:
+def test_runs_and_uses_range() -> None:
     graph = mobilenet_v1(0.25, 128)
     invoke = interpreter(write_model(graph))
     invoke.allocate_tensors()
     picture = np.random.default_rng(0).integers(0, 256, graph.inputs[0].shape).astype(np.uint8)
     invoke.set_tensor(graph.inputs[0].index, picture)
     invoke.invoke()
-    assert 0 < invoke.get_tensor(graph.outputs[0].index).sum() < 300  # shares of 1/256
+    assert 0 < invoke.get_tensor(graph.outputs[0].index).sum() < 300  # probabilities in 1/256
 
 
-def test_a_fully_connected_layer() -> None:
+def test_fully_connected_layer() -> None:
     network = Network()
     network.fully_connected(network.tensor((1, 8), "picture"), 5)
     (node,) = read_model(write_model(network.graph("one layer"))).nodes
     assert (node.op, node.outputs[0].shape, products(node)) == ("FULLY_CONNECTED", (1, 5), 40)
 
 
-def test_a_resolution_that_does_not_halve() -> None:
+def test_odd_resolution() -> None:
     with pytest.raises(ValueError, match="resolution 100"):
         mobilenet_v1(1.0, 100)
 
@@ -97,22 +97,22 @@ def _parameters(graph: Graph) -> int:
 
 
 def _scores(graph: Graph) -> NDArray[Any]:
-    """Return what a network says of a random picture."""
-    made = interpreter(write_model(graph))
+    """Return a network's scores for a random picture."""
+    interp = interpreter(write_model(graph))
     source = graph.inputs[0]
     picture = np.random.default_rng(1).integers(0, 255, source.shape)
     if source.dtype == "float32":
         picture = picture / 128 - 1
-    made.set_tensor(made.get_input_details()[0]["index"], picture.astype(source.dtype))
-    made.invoke()
-    (scores,) = (made.get_tensor(each["index"]) for each in made.get_output_details())
+    interp.set_tensor(interp.get_input_details()[0]["index"], picture.astype(source.dtype))
+    interp.invoke()
+    (scores,) = (interp.get_tensor(each["index"]) for each in interp.get_output_details())
     return np.asarray(scores)
 
 
-# What both are known for.
+# Published numbers.
 @pytest.mark.parametrize(("version", "parameters"), [("1.0", 1_248_424), ("1.1", 1_235_496)])
 @pytest.mark.parametrize("dtype", ["uint8", "float32"])
-def test_squeezenet_has_its_size_and_runs(version: str, parameters: int, dtype: str) -> None:
+def test_squeezenet(version: str, parameters: int, dtype: str) -> None:
     graph = read_model(write_model(squeezenet(224, version, dtype)))
     assert _parameters(graph) == parameters
     scores = _scores(squeezenet(64, version, dtype))
@@ -121,7 +121,7 @@ def test_squeezenet_has_its_size_and_runs(version: str, parameters: int, dtype: 
     assert dtype == "uint8" or scores.sum() == pytest.approx(1, abs=1e-4)
 
 
-def test_mobilenet_v2_has_its_size_and_runs() -> None:
+def test_mobilenet_v2() -> None:
     graph = read_model(write_model(mobilenet_v2()))
     # torchvision's with 1000 classes: 3,504,872, of which its batch norms hold 17,056 more.
     assert _parameters(graph) == 3_504_872 - 17_056 + 1281
@@ -131,7 +131,7 @@ def test_mobilenet_v2_has_its_size_and_runs() -> None:
     assert scores.sum() == pytest.approx(1, abs=1e-4)
 
 
-def test_ssd_has_the_boxes_of_its_maps() -> None:
+def test_boxes_of_ssd() -> None:
     graph = read_model(write_model(ssd_mobilenet_v1()))
     codes, scores, anchors = graph.nodes[-1].inputs
     # 3 anchors on 19x19, 6 on 10x10, 5x5, 3x3, 2x2 and 1x1.
@@ -147,7 +147,7 @@ def test_ssd_has_the_boxes_of_its_maps() -> None:
 
 @slow
 @pytest.mark.model
-def test_ssd_runs_whole_and_exact(device: DeviceInfo) -> None:
+def test_ssd_is_exact(device: DeviceInfo) -> None:
     model = write_model(ssd_mobilenet_v1())
     graph = read_model(model)
     delegate = OpenCLDelegate(model, device.index, tune="off")
@@ -155,7 +155,7 @@ def test_ssd_runs_whole_and_exact(device: DeviceInfo) -> None:
     assert all(verdict.is_taken for verdict in delegate.verdicts)
 
 
-def test_shufflenet_has_the_paper_s_products() -> None:
+def test_multiply_adds_of_shufflenet() -> None:
     # ShuffleNet V2 (arXiv 1807.11164), table 5: 146 million at width 1.
     work = sum(map(products, shufflenet_v2().nodes))
     assert work == pytest.approx(146e6, rel=0.01)
@@ -163,7 +163,7 @@ def test_shufflenet_has_the_paper_s_products() -> None:
     assert (ops.count("SPLIT"), ops.count("TRANSPOSE"), ops.count("CONCATENATION")) == (13, 16, 16)
 
 
-def test_mobilenet_edgetpu_expands_by_dense_convolutions() -> None:
+def test_mobilenet_edgetpu_has_fused_expansions() -> None:
     nodes = mobilenet_edgetpu().nodes
     weights = [node.inputs[1] for node in nodes if node.op == "CONV_2D"]
     dense = [each.shape for each in weights if each and each.shape[1:3] == (3, 3)]
@@ -182,11 +182,11 @@ def test_mobilenet_edgetpu_expands_by_dense_convolutions() -> None:
         super_resolution_int8(16),
     ],
 )
-def test_they_run_on_the_cpu(graph: Graph) -> None:
-    made = interpreter(write_model(graph))
-    (given,) = made.get_input_details()
-    made.set_tensor(given["index"], np.ones(given["shape"], given["dtype"]))
-    made.invoke()
-    (details,) = made.get_output_details()
+def test_networks_run_on_cpu(graph: Graph) -> None:
+    interp = interpreter(write_model(graph))
+    (given,) = interp.get_input_details()
+    interp.set_tensor(given["index"], np.ones(given["shape"], given["dtype"]))
+    interp.invoke()
+    (details,) = interp.get_output_details()
     assert details["shape"].tolist() == list(graph.outputs[0].shape)
-    assert made.get_tensor(details["index"]).any()
+    assert interp.get_tensor(details["index"]).any()

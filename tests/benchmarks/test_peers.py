@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Peers: those that are here run the same network, the others say why they do not."""
+"""Competitors: installed ones run the same network, others have a reason."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ def workload(tmp_path_factory: pytest.TempPathFactory) -> Workload:
     return Workload(str(path), find_runtime(), 1)
 
 
-def test_a_peer_that_is_not_there_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_peer_has_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in ("ncnn", "onnx", "onnxruntime", "openvino", "tflite_runtime", "tinygrad"):
         monkeypatch.setitem(sys.modules, module, None)
         with pytest.raises(Skipped, match=rf"^{module} (does not load|is not installed)"):
             imported(module)
 
 
-def test_a_module_that_is_not_installed() -> None:
+def test_missing_module() -> None:
     with pytest.raises(
         Skipped, match=r"^its-package is not installed \(pip install its-package\)$"
     ):
@@ -42,11 +42,11 @@ def test_a_module_that_is_not_installed() -> None:
 
 
 def test_tflite_is_always_a_peer(workload: Workload) -> None:
-    found = peers.peers(workload, with_tinygrad=False)
-    names = [contender.name for contender in found.contenders]
+    result = peers.peers(workload, with_tinygrad=False)
+    names = [contender.name for contender in result.contenders]
     assert names[0] == workload.runtime.kernels("auto")
     assert "built-in kernels" in names
-    # One is either run or said to be missing.
+    # Each one runs or is reported as missing.
     rest = {
         "ncnn in floats",
         "ncnn in floats, Vulkan",
@@ -55,21 +55,21 @@ def test_tflite_is_always_a_peer(workload: Workload) -> None:
         "OpenVINO on the .tflite",
         "tflite-runtime",
     }
-    assert rest <= {*names, *found.missing, workload.runtime.name}
-    assert not set(names) & set(found.missing)
+    assert rest <= {*names, *result.missing, workload.runtime.name}
+    assert not set(names) & set(result.missing)
 
 
-def test_only_reasons_are_caught() -> None:
-    found = Peers()
+def test_other_exceptions_propagate() -> None:
+    available = Peers()
 
     def broken() -> None:
         raise KeyError("a mistake of ours")
 
     with pytest.raises(KeyError):
-        found.add("broken", lambda: broken)
+        available.add("broken", lambda: broken)
 
 
-def test_the_picture_in_planes(workload: Workload) -> None:
+def test_planar_picture(workload: Workload) -> None:
     (values,) = workload.inputs
     assert workload.picture.shape == (1, 3, 32, 32)
     assert np.array_equal(workload.picture[0, 2], values[0, :, :, 2])
@@ -77,18 +77,18 @@ def test_the_picture_in_planes(workload: Workload) -> None:
 
 @pytest.mark.parametrize("batch", [1, 3])
 @pytest.mark.parametrize("is_quantized", [True, False], ids=["int8", "float"])
-def test_the_same_network_as_onnx(workload: Workload, batch: int, is_quantized: bool) -> None:
+def test_onnx_network(workload: Workload, batch: int, is_quantized: bool) -> None:
     onnx = pytest.importorskip("onnx", reason="the extra bench is not installed")
     model = onnx.load_model_from_string(onnx_model(workload.graph, batch, is_quantized))
     onnx.checker.check_model(model, full_check=True)
     shapes = onnx.shape_inference.infer_shapes(model, strict_mode=True, data_prop=True)
     convolutions = [node for node in model.graph.node if node.op_type == "Conv"]
-    found = {
+    results = {
         value.name: [size.dim_value for size in value.type.tensor_type.shape.dim]
         for value in shapes.graph.value_info
     }
     expected = [n.outputs[0].shape for n in workload.graph.nodes if n.op.endswith("CONV_2D")]
-    assert [found[node.output[0]] for node in convolutions] == [
+    assert [results[node.output[0]] for node in convolutions] == [
         [batch, shape[3], shape[1], shape[2]] for shape in expected
     ]
 
@@ -102,11 +102,11 @@ def test_onnx_runtimes_agree(workload: Workload) -> None:
     (scores,) = ours
     assert scores.shape == (1, 1001)
     assert scores.sum() == pytest.approx(1, abs=1e-3)
-    # Not all alike: the network is no constant.
+    # Different values: the network is not constant.
     assert scores.std() > 0
 
 
-def test_ncnns_two_paths_run_the_network(workload: Workload) -> None:
+def test_ncnn_paths_run_network(workload: Workload) -> None:
     pytest.importorskip("onnx", reason="the extra bench is not installed")
     pytest.importorskip("ncnn", reason="the extra bench is not installed")
     model = onnx_model(workload.graph, is_quantized=False)
@@ -120,7 +120,7 @@ def test_ncnns_two_paths_run_the_network(workload: Workload) -> None:
         assert scores.std() > 0
 
 
-def test_an_op_without_a_translation(tmp_path: Path) -> None:
+def test_unsupported_op(tmp_path: Path) -> None:
     pytest.importorskip("onnx", reason="the extra bench is not installed")
     path = tmp_path / "tanh.tflite"
     path.write_bytes(chain_model([op("TANH", [t((1, 2, 2, 1))], [t((1, 2, 2, 1))])]))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Figures of whole processes, on made-up answers; the commands are those that exist."""
+"""Figures of whole processes, with fake answers of real commands."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_wall_times(setup: Setup, monkeypatch: pytest.MonkeyPatch) -> None:
     result = ROWS["process"].result(setup)
     first, more = result.figures
     assert (first.value, more.value) == (5.0, 0.5)
-    assert len(caches) == 3  # a cold one each time, and one that warms up
+    assert len(caches) == 3  # cold ones, and one warm-up
     assert result.paths["CPU alone"].ratio == 3
     assert "needs" in first.not_judged or "PoCL" in first.not_judged
 
@@ -72,12 +72,12 @@ def test_memory(setup: Setup, monkeypatch: pytest.MonkeyPatch) -> None:
     assert figure.value == pytest.approx(290 - 50 - (270 - 60))
 
 
-def test_the_peak_of_a_process(setup: Setup) -> None:
+def test_peak_memory_of_process(setup: Setup) -> None:
     command = ["-m", "benchmarks.peak", "modules", setup.written("small", one_pool()), "1"]
     assert 10e6 < int(processes.output(command, {})) < 1e9
     assert 10e6 < peak_bytes() < 100e9
 
 
-def test_a_process_that_fails(setup: Setup) -> None:
+def test_failed_process(setup: Setup) -> None:
     with pytest.raises(RuntimeError, match=r"-m benchmarks\.peak ended with 1"):
         processes.output(["-m", "benchmarks.peak", "cpu", "no model", "1"], {})

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tables of made-up numbers."""
+"""Tables of invented numbers."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def text() -> str:
     )
 
 
-def test_every_kind_of_line_is_there() -> None:
+def test_all_kinds_of_lines() -> None:
     rows = [cells(line) for line in text().splitlines()]
     for expected in (
         ["best", "OpenCL", "100", "1.000", "1.100", "1.00", "1.10", "0.90 to 1.20"],
@@ -48,7 +48,7 @@ def test_every_kind_of_line_is_there() -> None:
     assert any(line.startswith("Roofline: 400 Gmultiply-adds/s and 100 GB/s") for line in lines)
 
 
-def test_the_fastest_peer_is_named() -> None:
+def test_fastest_peer_is_named() -> None:
     whole = row("best", 0.5)
     faster = {"OpenVINO": times(0.5, 1.0), "OpenCL before": times(0.1, 1.0)}
     alone = {"OpenCL": times(1.0, 1.0)}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Verdicts, the roofline, and reports on disk: all on made-up numbers."""
+"""Verdicts, the roofline, and stored reports, with invented numbers."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_verdict(goal: Goal, value: float, verdict: str) -> None:
     assert Figure(goal, value, "another machine").verdict == "not judged"
 
 
-def test_what_is_wrong_with_a_row() -> None:
+def test_problems_of_rows() -> None:
     assert row("good", 0.4).misses == []
     assert row("bad", 0.6, "another machine").misses == []
     bad = replace(row("bad", 0.6), exact="NOT equal to the reference kernels: 1 apart")
@@ -45,7 +45,7 @@ def test_what_is_wrong_with_a_row() -> None:
     assert slow.misses == ["throughput: 999.00 pictures/s, not at least 1,000"]
 
 
-def test_a_report_comes_back_from_disk(tmp_path: Path) -> None:
+def test_report_round_trips(tmp_path: Path) -> None:
     path, again = tmp_path / "report.json", tmp_path / "again.json"
     save(report(), path)
     save(load(path), again)
@@ -62,14 +62,14 @@ def test_a_report_comes_back_from_disk(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"machine": {}, "rows": [{}]}'])
-def test_another_file_is_refused(text: str, tmp_path: Path) -> None:
+def test_other_file_is_refused(text: str, tmp_path: Path) -> None:
     path = tmp_path / "report.json"
     path.write_text(text)
     with pytest.raises(ValueError, match="is not what --json writes"):
         load(path)
 
 
-def test_the_roofline() -> None:
+def test_roofline() -> None:
     (layers,) = report().layers
     assert layers.total_us == 200
     # 20 M multiply-adds need 50 us at 4e11/s, 4 MB need 40 us at 1e11/s.
@@ -77,5 +77,5 @@ def test_the_roofline() -> None:
     assert fractions == pytest.approx([50 / 100, 40 / 50, 0.02002 / 50])
 
 
-def test_records_hold_plain_values() -> None:
+def test_records_are_plain_values() -> None:
     json.dumps(asdict(report()))

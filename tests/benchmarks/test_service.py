@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The load generator counts what a server answers, and a peer stands behind the same server."""
+"""The load generator counts responses; a competitor runs in the same server."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_requests_are_counted_and_timed() -> None:
     assert all(0 < seconds < 0.6 for seconds in taken)
 
 
-def test_an_error_is_no_answer() -> None:
+def test_errors_do_not_count() -> None:
     async def read(content: bytes) -> bytes:
         reader = asyncio.StreamReader()
         reader.feed_data(content)
@@ -50,18 +50,18 @@ def test_an_error_is_no_answer() -> None:
         asyncio.run(read(f"HTTP/1.1 503 Busy\r\n{head}".encode()))
 
 
-def test_without_a_model_it_is_a_line(tmp_path: Path) -> None:
+def test_missing_model_is_one_line(tmp_path: Path) -> None:
     with pytest.raises(Skipped, match="is not here"):
         service.service(tmp_path / "none.tflite", 1.0)
 
 
-def test_a_peer_fills_a_batch_up() -> None:
+def test_peer_pads_batch() -> None:
     seen = []
 
     def run(pictures: Any) -> Any:
         seen.append(len(pictures))
         return pictures + 1
 
-    (found,) = Session(run, 4).run([np.arange(2)])
-    assert found.tolist() == [1, 2]
+    (result,) = Session(run, 4).run([np.arange(2)])
+    assert result.tolist() == [1, 2]
     assert seen == [4]

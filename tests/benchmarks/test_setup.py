@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a run has at hand: models, devices, the machine's description."""
+"""The set-up of a run: models, devices and the machine's description."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ def setup(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Setup:
     return Setup(find_runtime(), folder, models=tmp_path)
 
 
-def test_a_model_that_is_not_there(setup: Setup) -> None:
+def test_missing_model(setup: Setup) -> None:
     with pytest.raises(Skipped, match=r"there is no mobilenet_v2_1.0_224_quant.tflite"):
         setup.model("mobilenet_v2_1.0_224_quant")
 
 
-def test_v1_has_a_stand_in(setup: Setup) -> None:
+def test_v1_has_replacement(setup: Setup) -> None:
     path, note = setup.model(V1)
     assert read_model(path).inputs[0].shape == (1, 224, 224, 3)
     assert "random weights" in note
 
 
-def test_a_model_that_is_there(setup: Setup) -> None:
+def test_existing_model(setup: Setup) -> None:
     (setup.models / f"{V1}.tflite").write_bytes(b"")
     assert setup.model(V1) == (str(setup.models / f"{V1}.tflite"), "")
 
@@ -52,12 +52,12 @@ def test_devices(setup: Setup, device: DeviceInfo) -> None:
         Setup(setup.runtime, setup.folder, "abacus").find("")
 
 
-def test_long_rows_are_timed_less(setup: Setup) -> None:
+def test_long_rows_have_fewer_runs(setup: Setup) -> None:
     assert (ROWS["v1"].runs(setup), ROWS["v1-rusticl"].runs(setup)) == (200, 100)
 
 
 @pytest.mark.usefixtures("device")
-def test_the_machine_has_no_name() -> None:
+def test_unknown_machine() -> None:
     facts = machine(find_runtime(), 2, 0.5)
     assert facts["CPU"]
     assert facts["threads"] == "2, load 0.50 before"

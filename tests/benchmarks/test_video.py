@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Both loops classify every frame of the same video, and tell the same figures of it."""
+"""Both loops classify every frame of one video, and report the same figures."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def source(tmp_path: Path) -> Path:
 
 
 def opencv(source: Path, shown: list[NDArray[Any]]) -> SimpleNamespace:
-    """Return what the loop needs of OpenCV, by PyAV and Pillow."""
+    """Return a fake OpenCV, made from PyAV and Pillow."""
 
     def capture(path: str) -> SimpleNamespace:
         container = av.open(path)
@@ -70,7 +70,7 @@ def test_label_image_classifies_every_frame(model: Path, source: Path) -> None:
     assert 0 < median <= p99
 
 
-def test_the_peer_classifies_every_frame(
+def test_peer_classifies_every_frame(
     model: Path, source: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shown: list[NDArray[Any]] = []
@@ -85,6 +85,6 @@ def test_the_peer_classifies_every_frame(
 
 
 @slow
-def test_a_process_that_fails_is_a_line(model: Path, tmp_path: Path) -> None:
+def test_failed_process_is_one_line(model: Path, tmp_path: Path) -> None:
     with pytest.raises(Skipped, match=r"ended with 255: ERROR: .*none\.mp4"):
         video.told(video.ours(model, tmp_path / "none.mp4", 1))

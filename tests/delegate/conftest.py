@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A start as the first one of a machine whose device is known."""
+"""A first start on a machine whose device is known."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.attacks.bed import proofs_in
 def own_cache(
     device: DeviceInfo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[None]:
-    """Begin with what self-tests found of the device and nothing else; end with no child."""
+    """Start with a cache that has only results of self-tests; end without a child process."""
     examine(device)
     proofs = [(store, proofs_in(store), fatal_in(store)) for store in stores()]
     monkeypatch.setenv(cache.ENVIRONMENT_VARIABLE, str(tmp_path / "cache"))
@@ -37,9 +37,9 @@ def own_cache(
 
 
 def fatal_in(store: Store) -> dict[str, Any]:
-    """Return the bans of self-tests that are kept of a device: of instructions it lacks.
+    """Return a device's stored bans of self-tests, for instructions that it lacks.
 
-    Without them each start would let two children die of each.
+    Without them, two child processes would die for each in every start.
     """
     bans = store.load(BANS).items()
     return {key: ended for key, ended in bans if json.loads(key)[0][0] == SELF_TEST}

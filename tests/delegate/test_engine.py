@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Partitions -> executors: which form is taken, what is left out, what is remembered."""
+"""Executors of partitions: dispatch modes, excluded instructions and remembered choices."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from delegate.plan.tuning.dispatch import DispatchChooser, Selection
 from delegate.plan.tuning.tune import Tuner
 from delegate.run.executor import Executor
 from delegate.target import Rules
-from tests.support.forms import chosen_of, executor_of, planner_of
 from tests.support.model import graph_of, op, t
 from tests.support.nets import conv_pool, net
+from tests.support.programs import executor_of, planner_of, selection_of
 from tests.support.tiers import slow
 
 pytestmark = pytest.mark.usefixtures("no_choices")
@@ -37,7 +37,7 @@ def offers(engine: Engine, form: str) -> bool:
 
 @slow
 @pytest.mark.parametrize("fastest", DISPATCH_MODES)
-def test_the_fastest_form_is_taken(
+def test_fastest_dispatch_mode_is_used(
     device: DeviceInfo, monkeypatch: pytest.MonkeyPatch, fastest: str
 ) -> None:
     engine = Engine(Options(device.index, tune="full"))
@@ -54,12 +54,12 @@ def test_the_fastest_form_is_taken(
     assert executor.dispatch_mode == fastest
     values = np.full(18, 130, np.uint8)
     out = np.zeros(18, np.uint8)
-    executor.run([values], [out])  # the other forms' memory is gone, not this one's
+    executor.run([values], [out])  # the other modes' memory was freed, not this one's
     assert set(out.tolist()) == {134}
 
 
 @pytest.mark.parametrize("fastest", [ONE_BY_ONE, PERSISTENT])
-def test_one_launch_is_asked_for_before_the_seconds_are_spent_on_nodes(
+def test_persistent_launch_is_measured_before_nodes(
     device: DeviceInfo, monkeypatch: pytest.MonkeyPatch, fastest: str
 ) -> None:
     engine = Engine(Options(device.index, tune="quick"))
@@ -79,7 +79,7 @@ def test_one_launch_is_asked_for_before_the_seconds_are_spent_on_nodes(
     assert executor_of(engine, CHAIN).dispatch_mode == (
         fastest if offers(engine, fastest) else ONE_BY_ONE
     )
-    again = Engine(Options(device.index, tune="quick"))  # the next start has no seconds at all
+    again = Engine(Options(device.index, tune="quick"))  # the next start has no time at all
     planner_of(again).chooser._recorded = {**planner_of(engine).chooser._recorded}
     planner_of(again).chooser.seconds_left = 0.0
     assert executor_of(again, CHAIN).dispatch_mode == (
@@ -88,15 +88,15 @@ def test_one_launch_is_asked_for_before_the_seconds_are_spent_on_nodes(
 
 
 @pytest.mark.parametrize("tune", ["quick", "full"])
-def test_a_long_program_that_is_likely_faster_as_one_is_tried_one_by_one_for_those_who_wait(
+def test_full_tuning_measures_long_program_launch_by_launch(
     device: DeviceInfo, monkeypatch: pytest.MonkeyPatch, tune: str
 ) -> None:
     monkeypatch.setattr("delegate.plan.tuning.dispatch._MANY_LAUNCHES", 1)
-    made: list[str] = []
+    created: list[str] = []
     make = DispatchChooser._make_executors
 
     def told(self: DispatchChooser, forms: dict[str, Any], *others: Any) -> dict[str, Executor]:
-        made.extend(form for _, form in forms.values())
+        created.extend(form for _, form in forms.values())
         return make(self, forms, *others)
 
     monkeypatch.setattr(DispatchChooser, "_make_executors", told)
@@ -104,13 +104,13 @@ def test_a_long_program_that_is_likely_faster_as_one_is_tried_one_by_one_for_tho
     planner_of(engine).chooser.seconds_left = 1e3
     form = executor_of(engine, CHAIN).dispatch_mode
     if offers(engine, PERSISTENT) and tune == "quick":
-        assert (form, made) == (PERSISTENT, [])
+        assert (form, created) == (PERSISTENT, [])
     else:
-        assert ONE_BY_ONE in made
+        assert ONE_BY_ONE in created
 
 
 @pytest.mark.parametrize("tune", ["quick", "full"])
-def test_nodes_that_passes_replace_are_measured_for_those_who_wait(
+def test_full_tuning_measures_program_without_passes(
     device: DeviceInfo, monkeypatch: pytest.MonkeyPatch, tune: str
 ) -> None:
     chosen: list[str] = []
@@ -129,7 +129,7 @@ def test_nodes_that_passes_replace_are_measured_for_those_who_wait(
     assert {*chosen} - {"silu"} == ({"LOGISTIC", "MUL"} if tune == "full" else set())
 
 
-def test_profiling_and_off_keep_launches_apart(device: DeviceInfo) -> None:
+def test_profiling_and_off_use_separate_launches(device: DeviceInfo) -> None:
     for engine in (
         Engine(Options(device.index, profiling=True)),
         Engine(Options(device.index, tune="off")),
@@ -137,27 +137,27 @@ def test_profiling_and_off_keep_launches_apart(device: DeviceInfo) -> None:
         assert executor_of(engine, CHAIN).dispatch_mode == ONE_BY_ONE
 
 
-def test_a_choice_among_launches_apart_is_none_among_all_forms(
+def test_choice_among_some_dispatch_modes_is_not_reused_for_all(
     device: DeviceInfo, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked: list[str] = []
+    modes: list[str] = []
 
     def take(self: object, choice: Choice, measure: object) -> str | None:
-        asked.append(choice.key)
+        modes.append(choice.key)
         return choice.default
 
     monkeypatch.setattr(Chooser, "choose", take)
     signatures = set()
     for profiling in (False, True):
         engine = Engine(Options(device.index, profiling=profiling))
-        program = chosen_of(engine, CHAIN).program
-        asked.clear()
+        program = selection_of(engine, CHAIN).program
+        modes.clear()
         planner_of(engine)._dispatch_chooser("").fastest([program, program], 1)
-        signatures.add(asked[0])
+        signatures.add(modes[0])
     assert len(signatures) == 2
 
 
-def test_excluded_instructions_are_not_seen_by_lowering(device: DeviceInfo) -> None:
+def test_lowering_ignores_excluded_instructions(device: DeviceInfo) -> None:
     proven = Engine(Options(device.index, tune="full")).target(Rules()).isa
     assert Engine(Options(device.index, exclude_isa=["all"])).target(Rules()).isa == frozenset()
     for isa in proven:
@@ -166,15 +166,13 @@ def test_excluded_instructions_are_not_seen_by_lowering(device: DeviceInfo) -> N
         }
 
 
-def test_all_means_what_kernels_are_built_with_and_their_widest_vectors_too(
-    device: DeviceInfo,
-) -> None:
+def test_exclude_all_instructions(device: DeviceInfo) -> None:
     engine = Engine(Options(device.index, exclude_isa=["all"]))
     assert engine.target(Rules()).vector_width <= 8
     assert "-DOWN_BUILTINS" not in planner_of(engine)._kernels.programs.options("add")
 
 
-def test_a_sibling_computes_beside_its_twin(device: DeviceInfo) -> None:
+def test_sibling_engine_runs_concurrently(device: DeviceInfo) -> None:
     engine = Engine(Options(device.index, tune="off"))
     one = executor_of(engine, CHAIN, batch=2)
     two = engine.sibling(one)
@@ -191,17 +189,17 @@ def test_a_sibling_computes_beside_its_twin(device: DeviceInfo) -> None:
 
 
 @slow
-def test_a_lying_alternative_is_found_on_the_device(
+def test_wrong_alternative_is_detected_on_device(
     device: DeviceInfo, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     engine = Engine(Options(device.index, tune="full"))
     outputs = bench.outputs_of
 
     def wrong(executor: Executor, inputs: list[np.ndarray]) -> list[np.ndarray]:  # type: ignore[type-arg]
-        found = outputs(executor, inputs)
+        result = outputs(executor, inputs)
         if executor.plan.steps[0].alternative != "plain":
-            found[0][0] ^= 1
-        return found
+            result[0][0] ^= 1
+        return result
 
     monkeypatch.setattr(bench, "outputs_of", wrong)
     with caplog.at_level(logging.WARNING, "delegate"):
@@ -210,13 +208,15 @@ def test_a_lying_alternative_is_found_on_the_device(
     assert "computes wrongly on this device and is not used" in caplog.text
 
 
-def test_a_form_that_computes_wrongly_is_not_taken(
+def test_wrong_dispatch_mode_is_not_used(
     device: DeviceInfo, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     engine = Engine(Options(device.index, tune="full"))
 
     def only_the_first(found: list[object], expected: object) -> list[bool]:
-        return [number == len(found) - 1 for number in range(len(found))]  # they come last to first
+        return [
+            number == len(found) - 1 for number in range(len(found))
+        ]  # tried from last to first
 
     def noted(self: DispatchChooser, programs: Sequence[Program], *more: Any) -> Selection:
         counts.append(len(programs))
@@ -228,16 +228,16 @@ def test_a_form_that_computes_wrongly_is_not_taken(
     monkeypatch.setattr("delegate.plan.tuning.dispatch.right_of", only_the_first)
     with caplog.at_level(logging.WARNING, "delegate"):
         assert executor_of(engine, CHAIN).dispatch_mode == ONE_BY_ONE
-    (count,) = counts  # a device may have another program as one launch
-    made = [form for form in DISPATCH_MODES if offers(engine, form)] * count
-    # rusticl 25.0 copies wrong bytes by "direct", which is said the first time.
+    (count,) = counts  # a device may have another program as a persistent launch
+    modes = [form for form in DISPATCH_MODES if offers(engine, form)] * count
+    # rusticl 25.0 copies wrong bytes by "direct", which is a warning the first time.
     assert [line for line in caplog.messages if "copies wrong bytes" not in line] == [
         f"2 nodes: '{form}' computes wrongly on this device and is not used"
-        for form in [*reversed(made[1:]), "literal"]
+        for form in [*reversed(modes[1:]), "literal"]
     ]
 
 
-def test_findings_are_saved_once_a_partition(
+def test_choices_are_saved_once_per_partition(
     device: DeviceInfo, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     saved: list[bool] = []
@@ -250,14 +250,14 @@ def test_findings_are_saved_once_a_partition(
     monkeypatch.setattr(Chooser, "save", counted)
     monkeypatch.setattr(
         "delegate.plan.tuning.chooser._UNSAVED_SECONDS", float("inf")
-    )  # a slow machine saves more
+    )  # a slow machine saves more often
     engine = Engine(Options(device.index, tune="full"))
     executor_of(engine, CHAIN)
     executor_of(engine, CHAIN)
     assert saved == [True, False]
 
 
-def test_a_start_that_may_not_measure_runs_what_is_likely_to_be_the_fastest(
+def test_start_without_time_uses_expected_fastest(
     device: DeviceInfo, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("delegate.plan.tuning.chooser.QUICK_SECONDS", 0.0)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The rows of what a device may do: they agree with the kernels, the profiles and each other."""
+"""The table of instructions agrees with kernels, profiles and itself."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ from delegate.plan.sources import files
 from tests.support.cases import EVERY_WAY
 
 
-def test_each_name_is_there_once() -> None:
+def test_names_are_unique() -> None:
     assert len(BY_NAME) == len(FEATURES)
 
 
 @pytest.mark.parametrize("feature", FEATURES, ids=lambda feature: feature.name)
-def test_a_row_names_a_self_test_and_rows_that_prove_it(feature: object) -> None:
+def test_row_names_self_test_and_implying_rows(feature: object) -> None:
     row = next(each for each in FEATURES if each is feature)
     assert f"\nKERNEL({row.kernel})\n" in files()["runtime_isa.cl"].read_text()
     assert not row.macro or row.macro in files()["dot.clh"].read_text()
     for other in row.proven_by:
-        # It is asked for before, else its answer is not there yet.
+        # It must be tested earlier, so that its result is available.
         assert FEATURES.index(BY_NAME[other]) < FEATURES.index(row)
 
 
@@ -47,7 +47,7 @@ def test_a_row_names_a_self_test_and_rows_that_prove_it(feature: object) -> None
         ("riscv64", []),
     ],
 )
-def test_each_type_of_device_tries_its_own(
+def test_device_types_test_their_instructions(
     processor: str, own: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(platform, "machine", lambda: processor)
@@ -73,7 +73,7 @@ def test_each_type_of_device_tries_its_own(
         ("riscv64", "", set()),
     ],
 )
-def test_a_processor_that_says_what_it_has_tries_no_other(
+def test_cpu_flags_limit_self_tests(
     processor: str, flags: str, lacked: set[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(platform, "machine", lambda: processor)
@@ -81,12 +81,12 @@ def test_a_processor_that_says_what_it_has_tries_no_other(
     assert lacked_by(flags.split()) & own == lacked
 
 
-def test_groups_of_rows() -> None:
+def test_groups() -> None:
     assert {"order_x86", "order_arm", "order_ptx", "order"} == ORDERS
-    found = {*instructions("cpu"), *instructions("gpu")}
-    assert that_need(ASSEMBLY) == found | {"order_x86", "order_arm", "order_ptx"}
-    # each has a way to run its kernels, and so to build them
-    assert found == {name for way in EVERY_WAY for name in way.isa}
+    results = {*instructions("cpu"), *instructions("gpu")}
+    assert that_need(ASSEMBLY) == results | {"order_x86", "order_arm", "order_ptx"}
+    # each has a strategy that runs, and so builds, its kernels
+    assert results == {name for way in EVERY_WAY for name in way.isa}
     assert [dot.name for dot in DOTS][:4] == ["dot", "mixed_dot", "arm_dot", "qcom_dot"]
     assert [each.name for each in LOOKUPS] == ["vnni", "avx2"]
     for each in LOOKUPS:
@@ -94,6 +94,6 @@ def test_groups_of_rows() -> None:
 
 
 @pytest.mark.parametrize("name", device_profile_names())
-def test_profiles_name_what_there_is(name: str) -> None:
+def test_profiles_name_known_instructions(name: str) -> None:
     profile = read_device_profile(name)
     assert set(profile.isa) <= set(tried_on(profile.device_type))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An alternative with a temporary between its launches, beside one without, wherever they meet."""
+"""An alternative with a temporary tensor, compared and combined with one without."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ from delegate.plan.tuning.bench import DeviceBench
 from delegate.run.executor import Executor
 from delegate.target import Target
 from tests.support.compare import interpreter, invoke
-from tests.support.forms import chosen_of, executor_of
 from tests.support.nets import assert_equal_outputs, delegate_for, net
+from tests.support.programs import executor_of, selection_of
 from tests.support.tiers import slow
 
 NAME = "with a temporary"
-# The greater of a value and itself is the value, so a kernel that computes it may run twice.
+# MAXIMUM is idempotent, so its kernel may run twice.
 GRAPH = net([("ADD", [0, 0], 1), ("MAXIMUM", [1, 1], 2), ("ADD", [2, 0], 3)])
 LOWER = ops.lower
 
 
 def with_temporary(node: Node, target: Target) -> Alternative:
-    """Return launches that compute a MAXIMUM in a temporary, and then of that."""
+    """Return launches that compute MAXIMUM into a temporary, and then from it."""
     (result,) = node.outputs
     between = temporary("between", result.shape, result.dtype)
     between = replace(between, quantization=result.quantization)
@@ -50,8 +50,10 @@ def with_temporary(node: Node, target: Target) -> Alternative:
 @pytest.fixture(autouse=True)
 def _two_ways(no_choices: None, monkeypatch: pytest.MonkeyPatch) -> None:
     def lower(node: Node, target: Target) -> tuple[Alternative, ...]:
-        found = LOWER(node, target)
-        return (with_temporary(node, target), *found) if node.op == "MAXIMUM" else found
+        alternatives = LOWER(node, target)
+        return (
+            (with_temporary(node, target), *alternatives) if node.op == "MAXIMUM" else alternatives
+        )
 
     monkeypatch.setattr(ops, "lower", lower)
 
@@ -68,10 +70,10 @@ def wrong(caplog: pytest.LogCaptureFixture) -> list[str]:
 @pytest.mark.device
 @pytest.mark.usefixtures("one_context")
 @pytest.mark.parametrize("batch", [1, 3])
-def test_choices_between_both_see_outputs_alone(
+def test_tuning_compares_only_outputs(
     device: DeviceInfo, caplog: pytest.LogCaptureFixture, batch: int
 ) -> None:
-    # Alternatives, forms, loaded and literal numbers are all compared and timed.
+    # Alternatives, dispatch modes, generic and specialised kernels are compared and timed.
     engine = Engine(Options(device.index, tune="full"))
     with caplog.at_level(logging.WARNING, "delegate"):
         measured = executor_of(engine, GRAPH, batch=batch)
@@ -87,18 +89,20 @@ def test_choices_between_both_see_outputs_alone(
     inputs = random_inputs(plain)
     (expected,) = outputs_of(plain, inputs)
     for executor in (measured, first):
-        (found,) = outputs_of(executor, inputs)
-        assert found.tobytes() == expected.tobytes()
+        (result,) = outputs_of(executor, inputs)
+        assert result.tobytes() == expected.tobytes()
 
 
 @pytest.mark.device
 @pytest.mark.usefixtures("one_context")
 @pytest.mark.parametrize("form", DISPATCH_MODES)
 @pytest.mark.parametrize("is_literal", [False, True], ids=["loaded", "literal"])
-def test_every_form_runs_it(device: DeviceInfo, form: str, is_literal: bool) -> None:
+def test_every_dispatch_mode_runs_temporaries(
+    device: DeviceInfo, form: str, is_literal: bool
+) -> None:
     engine = Engine(Options(device.index, tune="off", alternative=NAME))
     loaded = executor_of(engine, GRAPH)
-    program = chosen_of(engine, GRAPH).program
+    program = selection_of(engine, GRAPH).program
     program = program.specialised() if is_literal else program
     executor = planned_executor(engine.device, Kernels(engine.device), program, dispatch_mode=form)
     if form == ONE_BY_ONE or engine.device.proven & ORDERS:
@@ -111,7 +115,7 @@ def test_every_form_runs_it(device: DeviceInfo, form: str, is_literal: bool) -> 
 @pytest.mark.device
 @pytest.mark.usefixtures("one_context")
 @pytest.mark.parametrize("fault", [None, 0, 1])
-def test_a_literal_kernel_that_writes_a_temporary_is_compared_by_it(
+def test_specialised_kernel_is_compared_by_its_temporary(
     device: DeviceInfo, monkeypatch: pytest.MonkeyPatch, fault: int | None
 ) -> None:
     engine = Engine(Options(device.index, tune="off"))
@@ -122,13 +126,13 @@ def test_a_literal_kernel_that_writes_a_temporary_is_compared_by_it(
     real, seen = outputs_of, []
 
     def other(executor: Executor, inputs: Sequence[Any]) -> Any:
-        found = real(executor, inputs)
+        result = real(executor, inputs)
         (step,) = executor.plan.steps
         launch = step.launches[0]
         seen.append([is_temporary(tensor) for tensor in executor.plan.outputs])
         if fault is not None and launch.is_specialised and step.writes == launches[fault].writes:
-            found[0][0] ^= 1
-        return found
+            result[0][0] ^= 1
+        return result
 
     monkeypatch.setattr("delegate.plan.tuning.bench.outputs_of", other)
     if fault is None:
@@ -142,14 +146,14 @@ def test_a_literal_kernel_that_writes_a_temporary_is_compared_by_it(
 
 @pytest.mark.device
 @pytest.mark.usefixtures("one_context")
-def test_nodes_one_at_a_time_give_outputs_alone(device: DeviceInfo) -> None:
+def test_single_nodes_have_no_temporary_outputs(device: DeviceInfo) -> None:
     model = write_model(GRAPH)
-    made = [
+    delegates = [
         delegate_for(model, device, profiling=True, alternative=name) for name in (NAME, "plain")
     ]
     values = np.random.default_rng(2).integers(0, 256, (1, 3, 3, 2)).astype(np.uint8)
     runs, parts = [], []
-    for delegate in made:
+    for delegate in delegates:
         ours = interpreter(model, delegate)
         runs.append(delegate.step_through(lambda ours=ours: invoke(ours, [values])))
         (alone,) = [delegate.isolated({0: values, **each.values}) for each in runs[-1][:1]]
@@ -162,7 +166,7 @@ def test_nodes_one_at_a_time_give_outputs_alone(device: DeviceInfo) -> None:
         assert [*ours.values] == [*theirs.values]
         for index, value in ours.values.items():
             assert value.tobytes() == theirs.values[index].tobytes()
-    # While both kernels of the node run, its temporary is there beside what is read and written.
+    # The temporary lives while both kernels of the node run.
     size = values.nbytes
     assert parts[0].live_bytes == (2 * size, 3 * size, 3 * size, 3 * size)
     assert parts[1].live_bytes == (2 * size, 3 * size, 3 * size)
@@ -170,20 +174,20 @@ def test_nodes_one_at_a_time_give_outputs_alone(device: DeviceInfo) -> None:
 
 @pytest.mark.device
 @pytest.mark.usefixtures("one_context")
-def test_interpreters_and_models_run_it_at_any_size(device: DeviceInfo) -> None:
+def test_interpreters_and_models_run_at_any_size(device: DeviceInfo) -> None:
     model = write_model(GRAPH)
     ours = interpreter(model, delegate_for(model, device, alternative=NAME))
     reference = interpreter(model)
     rng = np.random.default_rng(2)
     for size in ((1, 3, 3, 2), (1, 5, 4, 2), (1, 3, 3, 2)):
         values = rng.integers(0, 256, size).astype(np.uint8)
-        for made in (ours, reference):
-            made.resize_tensor_input(0, size)
-            made.allocate_tensors()
+        for interp in (ours, reference):
+            interp.resize_tensor_input(0, size)
+            interp.allocate_tensors()
         assert_equal_outputs(invoke(ours, [values]), invoke(reference, [values]))
     pictures = rng.integers(0, 256, (5, 3, 3, 2)).astype(np.uint8)
     expected = np.concatenate([invoke(reference, [picture[None]])[0] for picture in pictures])
     with Model(model, device.index, batch=2, tune="off", alternative=NAME) as many:
         under_way = [many.run_async(pictures[at : at + 2]) for at in (0, 2, 4)]
-        found = [run.result()[0] for run in under_way]
-    assert np.concatenate(found).tobytes() == expected.tobytes()
+        results = [run.result()[0] for run in under_way]
+    assert np.concatenate(results).tobytes() == expected.tobytes()

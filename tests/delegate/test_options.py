@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The options record: what it refuses, and that keywords and record are one thing."""
+"""The record Options: refused values, and equivalence with keyword arguments."""
 
 from __future__ import annotations
 
@@ -28,17 +28,9 @@ MODEL = write_model(net([("ADD", [0, 0], 1)]))
         ({"exclude_ops": "ADD"}, TypeError, "exclude_ops is a list of op names: ['ADD']"),
         ({"exclude_isa": "vnni"}, TypeError, "exclude_isa is a list of names: ['vnni']"),
         ({"passes": "fuse_add"}, TypeError, "passes is a list of names: ['fuse_add']"),
-        (
-            {"passes": ["fuse"]},
-            ValueError,
-            "passes='fuse': one of " + ", ".join(PASSES),
-        ),
+        ({"passes": ["fuse"]}, ValueError, "passes='fuse': one of " + ", ".join(PASSES)),
         ({"tune": "slow"}, ValueError, "tune='slow': one of off, quick, full"),
-        (
-            {"min_nodes_per_partition": -1},
-            ValueError,
-            "min_nodes_per_partition=-1 is less than 0",
-        ),
+        ({"min_nodes_per_partition": -1}, ValueError, "min_nodes_per_partition=-1 is less than 0"),
         (
             {"max_delegated_partitions": -2},
             ValueError,
@@ -52,7 +44,7 @@ def test_wrong_values_are_refused(wrong: dict[str, Any], error: type[Exception],
     assert str(raised.value) == text
 
 
-def test_lists_are_kept_as_tuples_and_equal_options_are_equal() -> None:
+def test_lists_become_tuples_and_equal_options_compare_equal() -> None:
     assert Options(exclude_ops=iter(["ADD"])) == Options(exclude_ops=["ADD"])
     assert Options(exclude_ops=["ADD"]).exclude_ops == ("ADD",)
 
@@ -67,7 +59,7 @@ def test_every_option_is_a_keyword(device: DeviceInfo) -> None:
         Model(MODEL, device.index, exclude_ops=["ADD"])
 
 
-def test_a_model_has_the_options_that_apply_to_it(device: DeviceInfo) -> None:
+def test_model_has_options_that_apply(device: DeviceInfo) -> None:
     options = Options(device.index, tune="off", alternative="plain", exclude_ops=["ADD"])
     with Model(MODEL, **options.of_model()) as model:
         assert model.device == device
@@ -76,7 +68,7 @@ def test_a_model_has_the_options_that_apply_to_it(device: DeviceInfo) -> None:
             Model(MODEL, device.index, **{name: getattr(options, name)})
 
 
-def test_plans_of_other_options_have_another_key(device: DeviceInfo) -> None:
+def test_options_of_key_make_other_plans(device: DeviceInfo) -> None:
     others: dict[str, Any] = {
         "alternative": "plain", "passes": (), "precision": "fp16", "profiling": True,
     }  # fmt: skip
@@ -92,14 +84,14 @@ def test_plans_of_other_options_have_another_key(device: DeviceInfo) -> None:
     assert key(run_timeout=5.0) == keys[0]
 
 
-def test_the_record_stands_for_the_keywords(device: DeviceInfo) -> None:
+def test_record_replaces_keywords(device: DeviceInfo) -> None:
     options = Options(device=device.index, exclude_ops=["ADD"], tune="off")
     assert OpenCLDelegate(MODEL, options=options).device == device
     with pytest.raises(TypeError, match="options is given, and other keywords, too"):
         OpenCLDelegate(MODEL, device.index, options=options)
 
 
-def test_a_verdict_reads_as_a_record_and_as_a_tuple() -> None:
+def test_verdict_is_record_and_tuple() -> None:
     taken = Verdict(3, "ADD", None)
     node, op, reason = taken
     assert (node, op, reason, taken.is_taken) == (3, "ADD", None, True)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Device profiles as files, and ops under each of them: exact, or refused with the limit named."""
+"""Device profiles, and ops under each of them: exact, or refused with the limit's name."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ NAMES = device_profile_names()
 V3D = device_profile_text(read_device_profile("v3d"), {})
 
 
-def test_every_number_has_its_source() -> None:
+def test_numbers_have_sources() -> None:
     for name in NAMES:
         lines = (Path(profiles.__file__).parent / f"{name}.toml").read_text().splitlines()
         for number, line in enumerate(lines):
@@ -38,14 +38,14 @@ def test_every_number_has_its_source() -> None:
                 assert "#" in line or lines[number - 1].startswith("#"), f"{name}: {line}"
 
 
-def test_the_boards_are_there() -> None:
+def test_profiles_of_boards_exist() -> None:
     boards = {"etnaviv-gc7000", "etnaviv-npu", "freedreno-a630", "panfrost-g52", "v3d"}
     assert boards <= {*NAMES}
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_profile_keeps_to_the_standards_least(name: str) -> None:
-    # OpenCL 1.2, section 10: what even an embedded profile has.
+def test_profiles_respect_minima_of_standard(name: str) -> None:
+    # OpenCL 1.2, section 10: minima of the embedded profile.
     profile = read_device_profile(name)
     assert profile.name == name
     assert profile.local_mem_bytes >= 1024
@@ -54,7 +54,7 @@ def test_a_profile_keeps_to_the_standards_least(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_what_is_written_reads_the_same(name: str, tmp_path: Path) -> None:
+def test_written_profile_round_trips(name: str, tmp_path: Path) -> None:
     profile = replace(read_device_profile(name), description='two "words" \\ and\na line')
     path = tmp_path / f"{name}.toml"
     path.write_text(device_profile_text(profile, {"local_mem_bytes": "a driver's word"}))
@@ -64,7 +64,7 @@ def test_what_is_written_reads_the_same(name: str, tmp_path: Path) -> None:
     )
 
 
-def test_the_identity_has_every_limit() -> None:
+def test_identity_has_every_limit() -> None:
     profile = read_device_profile("v3d")
     others = {profile.identity}
     for field in fields(DeviceProfile):
@@ -88,7 +88,7 @@ def test_the_identity_has_every_limit() -> None:
     ],
     ids=["empty", "unknown-key", "text", "truth", "zero", "type", "isa", "not-toml"],
 )
-def test_a_wrong_file_is_told(text: str, why: str, tmp_path: Path) -> None:
+def test_invalid_file_is_explained(text: str, why: str, tmp_path: Path) -> None:
     path = tmp_path / "mine.toml"
     path.write_text(text)
     with pytest.raises(ProfileError, match=re.escape(why)) as raised:
@@ -96,7 +96,7 @@ def test_a_wrong_file_is_told(text: str, why: str, tmp_path: Path) -> None:
     assert str(raised.value).startswith("device profile mine: ")
 
 
-def test_what_is_not_there_is_told(tmp_path: Path) -> None:
+def test_missing_profile_is_explained(tmp_path: Path) -> None:
     with pytest.raises(ProfileError, match=r"no device profile 'pi': one of .*v3d, or a FILE.toml"):
         read_device_profile("pi")
     with pytest.raises(ProfileError, match=r"none\.toml: No such file"):
@@ -107,7 +107,7 @@ def test_what_is_not_there_is_told(tmp_path: Path) -> None:
 
 
 def _sample() -> bytes:
-    """Return a classifier of every common op: its nodes run one after the other."""
+    """Return a classifier with every common op, in a chain."""
     rng = np.random.default_rng(7)
 
     def weights(*shape: int) -> Tensor:
@@ -153,7 +153,7 @@ SOFTMAX = one_op_model(
 @pytest.mark.device
 @pytest.mark.usefixtures("unoptimised")
 @pytest.mark.parametrize("name", NAMES)
-def test_ops_are_exact_under_every_profile(name: str) -> None:
+def test_ops_under_every_profile(name: str) -> None:
     try:
         device, *_ = matching("portable computing language")
     except NoDeviceError as error:
@@ -162,7 +162,7 @@ def test_ops_are_exact_under_every_profile(name: str) -> None:
 
 
 @slow
-def test_ops_are_exact_under_the_narrowest_profile(device: DeviceInfo, tmp_path: Path) -> None:
+def test_ops_under_narrowest_profile(device: DeviceInfo, tmp_path: Path) -> None:
     path = tmp_path / "narrow.toml"
     narrow = replace(read_device_profile("etnaviv-gc7000ul"), max_work_group_size=8, isa=())
     path.write_text(device_profile_text(narrow, {}))
@@ -170,7 +170,7 @@ def test_ops_are_exact_under_the_narrowest_profile(device: DeviceInfo, tmp_path:
 
 
 @slow
-def test_a_model_of_many_pictures_keeps_a_profile_too(device: DeviceInfo) -> None:
+def test_batches_respect_profile(device: DeviceInfo) -> None:
     with pytest.raises(ProfileError, match="no device profile 'pi'"):
         Model(ADD, device.index, device_profile="pi")
     pictures = [np.ones((3, 5, 5, 7), np.int8), np.full((3, 5, 5, 7), 9, np.int8)]
@@ -182,7 +182,7 @@ def test_a_model_of_many_pictures_keeps_a_profile_too(device: DeviceInfo) -> Non
 
 
 @slow
-def test_a_node_that_would_not_run_there_stays_on_the_cpu_and_says_why(
+def test_node_beyond_profile_stays_on_cpu_with_reason(
     device: DeviceInfo, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     text_of = sources.text_of
@@ -200,6 +200,6 @@ def test_a_node_that_would_not_run_there_stays_on_the_cpu_and_says_why(
     assert "device profile v3d: there are no 64-bit integers" in refusals(limited)[0]
 
 
-def test_a_launch_names_no_device() -> None:
-    # Profiles limit what the runtime does; lowering sees them as facts of the target alone.
+def test_launches_do_not_name_devices() -> None:
+    # Profiles limit the runtime; lowering sees them only as facts of the target.
     assert "profile" not in {field.name for field in (*fields(Launch), *fields(Target))}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""docs/boards: the script run on this machine, the jobs by their schemas, a page a board."""
+"""docs/boards: the script on this machine, the schemas of CI jobs, a page for each board."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ def run(script: str, *arguments: str, **environment: str) -> subprocess.Complete
 
 
 def drivers(folder: Path, *names: str) -> dict[str, str]:
-    """Return the variable with which these are the only ICD files, of Debian's.
+    """Return the variable that selects these ICD files of Debian.
 
-    The script asks each driver in a process of its own; tests/tflite_opencl/test_info.py asks all.
+    The script starts a process for each driver; tests/tflite_opencl/test_info.py uses all.
     """
     vendors = folder / "vendors"
     vendors.mkdir()
@@ -47,7 +47,7 @@ def drivers(folder: Path, *names: str) -> dict[str, str]:
 
 
 def pocl(folder: Path) -> dict[str, str]:
-    """Return the variable with which PoCL is the only driver, or skip the test."""
+    """Return the variable that selects PoCL, or skip the test."""
     try:
         return drivers(folder, "pocl.icd")
     except FileNotFoundError:
@@ -56,7 +56,7 @@ def pocl(folder: Path) -> dict[str, str]:
 
 @slow
 @pytest.mark.device
-def test_the_script_runs_on_this_machine(tmp_path: Path) -> None:
+def test_script_runs_on_this_machine(tmp_path: Path) -> None:
     results = tmp_path / "results"
     tests = "tests/integration/test_boards.py -k AVERAGE_POOL_2D"
     done = run("on-board", "pocl", str(results), BOARD_TESTS=tests, **pocl(tmp_path))
@@ -69,7 +69,7 @@ def test_the_script_runs_on_this_machine(tmp_path: Path) -> None:
 
 
 @slow
-def test_a_failed_test_fails_the_script(tmp_path: Path) -> None:
+def test_failed_test_fails_script(tmp_path: Path) -> None:
     broken = tmp_path / "test_broken.py"
     broken.write_text("def test_broken() -> None:\n    raise AssertionError('planted')\n")
     options = "def pytest_addoption(parser):\n    parser.addoption('--full', action='store_true')\n"
@@ -82,7 +82,7 @@ def test_a_failed_test_fails_the_script(tmp_path: Path) -> None:
 
 
 @slow
-def test_what_the_board_lacks_is_said(tmp_path: Path) -> None:
+def test_missing_parts_of_board_are_named(tmp_path: Path) -> None:
     if Path("/proc/device-tree").exists():
         pytest.skip("this is a board")
     done = run("on-board", "vivante", str(tmp_path), **drivers(tmp_path))
@@ -91,13 +91,13 @@ def test_what_the_board_lacks_is_said(tmp_path: Path) -> None:
     assert "TEST_CASE_ID=boards RESULT=skip" in done.stdout
 
 
-def test_an_unknown_family_is_an_error(tmp_path: Path) -> None:
+def test_unknown_family_is_an_error(tmp_path: Path) -> None:
     done = run("on-board", "mali", str(tmp_path))
     assert done.returncode == 1
     assert "no family 'mali'" in done.stderr
 
 
-def test_the_jobs_name_families_and_profiles_that_exist() -> None:
+def test_jobs_name_existing_families_and_profiles() -> None:
     families = {each.name for each in FAMILIES}
     for name in ("lava-job.yaml", "gitlab-ci.yml"):
         named = set(re.findall(r"FAMILY: (\w+)", (RECIPES / name).read_text()))
@@ -108,7 +108,7 @@ def test_the_jobs_name_families_and_profiles_that_exist() -> None:
     assert profiles == {*device_profile_names()}
 
 
-def test_every_page_has_its_parts_and_is_listed() -> None:
+def test_pages_are_complete_and_listed() -> None:
     table = (RECIPES / "README.md").read_text()
     for path in PAGES:
         text = path.read_text()
@@ -117,7 +117,7 @@ def test_every_page_has_its_parts_and_is_listed() -> None:
         assert f"({path.name})" in table
 
 
-def test_gitlab_takes_the_jobs() -> None:
+def test_gitlab_schema_accepts_jobs() -> None:
     pytest.importorskip("check_jsonschema", reason="check-jsonschema is not installed")
     command = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", "vendor.gitlab-ci"]
     path = str(RECIPES / "gitlab-ci.yml")
@@ -125,7 +125,7 @@ def test_gitlab_takes_the_jobs() -> None:
     assert done.returncode == 0, done.stdout
 
 
-def test_lava_takes_the_job() -> None:
+def test_lava_schema_accepts_job() -> None:
     yaml = pytest.importorskip("yaml", reason="PyYAML is not installed")
     schemas = pytest.importorskip("lava_common.schemas", reason="lava-common is not installed")
     schemas.validate(yaml.safe_load((RECIPES / "lava-job.yaml").read_text()), strict=True)

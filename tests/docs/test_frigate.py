@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""docs/frigate/opencl_tfl.py, in a Frigate that has the detectors' interface and nothing else."""
+"""docs/frigate/opencl_tfl.py in a fake Frigate, which has only the interface of detectors."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from tests.support.without_tflite import needs_tflite
 
 
 class DetectionApi(ABC):
-    """What Frigate asks of a detector. Source: frigate/detectors/detection_api.py"""
+    """Frigate's interface of detectors. Source: frigate/detectors/detection_api.py"""
 
     type_key: str
 
@@ -43,7 +43,7 @@ class DetectionApi(ABC):
 
 
 class BaseDetectorConfig:
-    """Fields with defaults, as pydantic makes them. Source: frigate/detectors/detector_config.py"""
+    """Fields with defaults, like pydantic's. Source: frigate/detectors/detector_config.py"""
 
     def __init__(self, **given: Any) -> None:
         for name, value in given.items():
@@ -52,14 +52,14 @@ class BaseDetectorConfig:
 
 @pytest.fixture
 def plugin(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    """Return the detector's module, as Frigate's import of its plugins makes it."""
-    made = {
+    """Return the detector's module, imported as Frigate imports plugins."""
+    modules = {
         "frigate": {},
         "frigate.detectors": {},
         "frigate.detectors.detection_api": {"DetectionApi": DetectionApi},
         "frigate.detectors.detector_config": {"BaseDetectorConfig": BaseDetectorConfig},
     }
-    for name, contents in made.items():
+    for name, contents in modules.items():
         module = ModuleType(name)
         vars(module).update(contents)
         monkeypatch.setitem(sys.modules, name, module)
@@ -75,23 +75,23 @@ def plugin(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 def opened(
     plugin: ModuleType, path: Path, model: bytes, side: int, device: str, **fields: Any
 ) -> DetectionApi:
-    """Return the detector that Frigate makes for this configuration."""
+    """Return the detector that Frigate creates for this configuration."""
     path.write_bytes(model)
-    kind = DetectionApi.__subclasses__()[-1]  # the others are of earlier tests' modules
+    kind = DetectionApi.__subclasses__()[-1]  # earlier tests' modules left others
     assert kind.type_key == plugin.DETECTOR_KEY == "opencl_tfl"
     of_model = SimpleNamespace(path=str(path), width=side, height=side, **fields)
     config = plugin.OpenCLDetectorConfig(type="opencl_tfl", device=device, model=of_model)
-    made: DetectionApi = kind(config)
-    return made
+    result: DetectionApi = kind(config)
+    return result
 
 
 @slow
 @needs_tflite
-def test_an_ssd(plugin: ModuleType, device: DeviceInfo, tmp_path: Path) -> None:
-    made = opened(plugin, tmp_path / "m.tflite", detector(), 4, str(device.index))
+def test_ssd(plugin: ModuleType, device: DeviceInfo, tmp_path: Path) -> None:
+    opened_detector = opened(plugin, tmp_path / "m.tflite", detector(), 4, str(device.index))
     pixels = np.zeros((1, 4, 4, 3), np.uint8)
     pixels[0, :, :2], pixels[0, :, 2:] = (51, 204, 102), (0, 51, 153)  # green and blue halves
-    rows = made.detect_raw(pixels)
+    rows = opened_detector.detect_raw(pixels)
     assert (rows.shape, rows.dtype) == ((20, 6), np.float32)
     np.testing.assert_allclose(rows[0], [0, 0.8, 0, 0, 1, 0.5], atol=1e-6)
     np.testing.assert_allclose(rows[1], [1, 0.6, 0, 0.5, 1, 1], atol=1e-6)
@@ -99,30 +99,32 @@ def test_an_ssd(plugin: ModuleType, device: DeviceInfo, tmp_path: Path) -> None:
 
 
 @slow
-def test_a_driver_that_dies_costs_no_frame(
+def test_crash_of_driver_loses_no_frame(
     plugin: ModuleType, device: DeviceInfo, tmp_path: Path
 ) -> None:
     side, heads = 64, np.zeros((1, 4 + 30, 84), np.float32)
     heads[0, :4, 0], heads[0, 4, 0] = np.array([6, 6, 8, 10]) / side, 0.9
     before = children()
-    made = opened(plugin, tmp_path / "m.tflite", constant_model(heads), side, str(device.index))
+    opened_detector = opened(
+        plugin, tmp_path / "m.tflite", constant_model(heads), side, str(device.index)
+    )
     frame = np.zeros((1, side, side, 3), np.uint8)
-    rows = made.detect_raw(frame)
+    rows = opened_detector.detect_raw(frame)
     (first,) = children() - before
     os.kill(first, signal.SIGKILL)
-    np.testing.assert_array_equal(made.detect_raw(frame), rows)
+    np.testing.assert_array_equal(opened_detector.detect_raw(frame), rows)
     assert rows[0, 1] == np.float32(0.9)
     assert not is_alive(first)
     for _ in range(4):  # after three deaths the CPU detects
         for child in children() - before:
             os.kill(child, signal.SIGKILL)
-        np.testing.assert_array_equal(made.detect_raw(frame), rows)
+        np.testing.assert_array_equal(opened_detector.detect_raw(frame), rows)
     assert not children() - before
-    assert made._detect.device == "CPU"  # type: ignore[attr-defined]
+    assert opened_detector._detect.device == "CPU"  # type: ignore[attr-defined]
 
 
 class Word(Enum):
-    """A value as Frigate's configuration has it."""
+    """An enum value of Frigate's configuration."""
 
     NCHW = "nchw"
     HWCN = "hwcn"
@@ -146,17 +148,19 @@ FORMATS = [
 @slow
 @needs_tflite
 @pytest.mark.parametrize(("fields", "given"), FORMATS)
-def test_frames_of_each_format_that_frigate_has(
+def test_frame_formats_of_frigate(
     fields: dict[str, Any],
     given: Callable[[NDArray[Any]], NDArray[Any]],
     plugin: ModuleType,
     device: DeviceInfo,
     tmp_path: Path,
 ) -> None:
-    made = opened(plugin, tmp_path / "m.tflite", detector(), 4, str(device.index), **fields)
+    opened_detector = opened(
+        plugin, tmp_path / "m.tflite", detector(), 4, str(device.index), **fields
+    )
     pixels = np.zeros((1, 4, 4, 3), np.uint8)
     pixels[0, :, :2], pixels[0, :, 2:] = (51, 204, 102), (0, 51, 153)
-    rows = made.detect_raw(np.ascontiguousarray(given(pixels)))
+    rows = opened_detector.detect_raw(np.ascontiguousarray(given(pixels)))
     np.testing.assert_allclose(rows[0], [0, 0.8, 0, 0, 1, 0.5], atol=1e-6)
     np.testing.assert_allclose(rows[1], [1, 0.6, 0, 0.5, 1, 1], atol=1e-6)
 
@@ -165,7 +169,7 @@ def test_frames_of_each_format_that_frigate_has(
     ("field", "word"),
     [("input_pixel_format", "yuv"), ("input_tensor", "chwn"), ("input_dtype", "half")],
 )
-def test_another_format_is_refused_when_the_detector_is_made(
+def test_unknown_format_is_refused(
     field: str, word: str, plugin: ModuleType, tmp_path: Path
 ) -> None:
     with pytest.raises(plugin.FormatRefused, match=f"model.{field} is {word}: this detector takes"):
@@ -173,24 +177,26 @@ def test_another_format_is_refused_when_the_detector_is_made(
 
 
 @slow
-def test_a_yolo_of_more_things_than_rows(
+def test_yolo_with_more_objects_than_rows(
     plugin: ModuleType, device: DeviceInfo, tmp_path: Path
 ) -> None:
     side, count = 64, 84  # cells of strides 8, 16 and 32
     heads = np.zeros((1, 4 + 30, count), np.float32)
-    for number in range(25):  # things that do not overlap
+    for number in range(25):  # objects that do not overlap
         x, y = 6 + 12 * (number % 5), 6 + 12 * (number // 5)
         heads[0, :4, number] = np.array([x, y, 8, 10]) / side
         heads[0, 4 + number, number] = 0.95 - number / 100
-    made = opened(plugin, tmp_path / "m.tflite", constant_model(heads), side, str(device.index))
-    rows = made.detect_raw(np.zeros((1, side, side, 3), np.uint8))
+    opened_detector = opened(
+        plugin, tmp_path / "m.tflite", constant_model(heads), side, str(device.index)
+    )
+    rows = opened_detector.detect_raw(np.zeros((1, side, side, 3), np.uint8))
     assert rows[:, 0].tolist() == [*range(20)]
     np.testing.assert_allclose(rows[:, 1], 0.95 - np.arange(20) / 100, atol=1e-6)
     np.testing.assert_allclose(rows[0, 2:] * side, [1, 2, 11, 10], atol=1e-4)
 
 
 @slow
-def test_what_cannot_run_says_so(plugin: ModuleType, device: DeviceInfo, tmp_path: Path) -> None:
+def test_errors_are_explained(plugin: ModuleType, device: DeviceInfo, tmp_path: Path) -> None:
     with pytest.raises(NoDeviceError):
         opened(plugin, tmp_path / "m.tflite", detector(), 4, "no such device")
     classifier = pooling_model(t((1, 4, 4, 3), "uint8", 0.5, 0))

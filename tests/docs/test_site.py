@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The documents become pages; a link that leads nowhere is noticed."""
+"""The documents as HTML pages, and broken links."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def built(root: Path, into: Path) -> subprocess.CompletedProcess[str]:
 
 
 @slow
-def test_the_documents_are_pages_with_a_search(tmp_path: Path) -> None:
+def test_site_has_all_documents_and_search(tmp_path: Path) -> None:
     done = built(ROOT, tmp_path / "site")
     assert (done.returncode, done.stderr) == (0, "")
     documents = [*(ROOT / "docs").rglob("*.md"), ROOT / "README.md", ROOT / "ARCHITECTURE.md"]
@@ -32,7 +32,7 @@ def test_the_documents_are_pages_with_a_search(tmp_path: Path) -> None:
         assert (tmp_path / "site" / page.replace("README", "index")).is_file(), page
     index = json.loads((tmp_path / "site/search/search_index.json").read_text())
     assert any("Open Inference Protocol" in page["text"] for page in index["docs"])
-    # Nothing is fetched from other servers.
+    # No resources of other servers.
     text = (tmp_path / "site/docs/serve.html").read_text()
     assert 'src="http' not in text
     assert not any('rel="stylesheet"' in line and "//" in line for line in text.splitlines())
@@ -40,7 +40,7 @@ def test_the_documents_are_pages_with_a_search(tmp_path: Path) -> None:
 
 @slow
 @pytest.mark.parametrize("link", ["none.md", "serve.md#none", "../none.py"])
-def test_a_link_that_leads_nowhere_is_told(tmp_path: Path, link: str) -> None:
+def test_broken_link_is_reported(tmp_path: Path, link: str) -> None:
     root = tmp_path / "checkout"
     shutil.copytree(ROOT / "docs", root / "docs")
     for path in (*ROOT.glob("*.md"), *(ROOT / f"{n}/README.md" for n in FOLDERS), ROOT / "LICENSE"):

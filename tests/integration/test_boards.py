@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The integration test on boards: real pictures, all ops, bit-exactness, times and CPU load.
 
-On a board with galcore, or with a Mesa whose rusticl offers etnaviv (or msm, panfrost, v3d), it
-runs there; elsewhere it skips and says exactly what is missing. TEST_BOARDS=pocl,llvmpipe runs the
-same on a CPU. TEST_BOARDS_RESULTS=FILE collects what was measured, a line of JSON a run.
+It runs on boards with galcore, or with a Mesa whose rusticl offers etnaviv, msm, panfrost or v3d.
+Elsewhere it skips and names what is missing. TEST_BOARDS=pocl,llvmpipe runs it on a CPU.
+TEST_BOARDS_RESULTS=FILE collects measurements, one line of JSON for each run.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ BOARDS = tuple(each.name for each in FAMILIES if each.kernel_drivers)
 WANTED = tuple(filter(None, os.environ.get("TEST_BOARDS", "").split(","))) or BOARDS
 RESULTS = os.environ.get("TEST_BOARDS_RESULTS")
 MODEL = "mobilenet_v1_1.0_224_quant"
-# Where ../shared is not beside the checkout: the embedded model and picture.
+# Without ../shared, the embedded model and picture are used.
 PICTURES = ("grace_hopper_517x606.bmp", "imagenet/019_bird.bmp", "imagenet/088_parrot.jpg")
-# Arithmetic on floats depends on the CPU: on aarch64 TFLite's own is of fused multiply-adds.
+# L2_POOL_2D is float, whose results depend on the CPU: TFLite on aarch64 fuses multiply-adds.
 OPS = sorted({*valid_nodes("int8")} - {"L2_POOL_2D"})
 EXTERNAL = ("libteflon.so", "libvx_delegate.so")
 RUNS = "5"
 
 
 @cache
-def found_devices() -> tuple[DeviceInfo, ...]:
+def devices() -> tuple[DeviceInfo, ...]:
     try:
         return list_devices()
     except NoDeviceError:
@@ -53,21 +53,21 @@ def board_device(request: pytest.FixtureRequest) -> DeviceInfo:
     """Return the first device of a family, or skip with what is missing."""
     of = family(request.param)
     enabled = os.environ.get("RUSTICL_ENABLE", "")
-    missing = Situation(read_board(), probe_platforms(), found_devices(), enabled).obstacle(of)
+    missing = Situation(read_board(), probe_platforms(), devices(), enabled).obstacle(of)
     if missing is not None:
         if "TEST_BOARDS" in os.environ:
             pytest.fail(f"TEST_BOARDS={request.param}: {missing}")
         pytest.skip(f"{request.param}: {missing}")
-    return devices_of(of, found_devices())[0]
+    return devices_of(of, devices())[0]
 
 
 def _pictures() -> list[str]:
-    found = [str(SHARED / "images" / name) for name in PICTURES]
-    return found if all(map(os.path.exists, found)) else ["grace_hopper.bmp"]
+    paths = [str(SHARED / "images" / name) for name in PICTURES]
+    return paths if all(map(os.path.exists, paths)) else ["grace_hopper.bmp"]
 
 
 def classify(picture: str, *flags: str) -> dict[str, Any]:
-    """Return label_image's JSON; its stderr is shown where it fails."""
+    """Return label_image's JSON; a failure shows its stderr."""
     model = SHARED / "models" / f"{MODEL}.tflite"
     labels = SHARED / "labels" / "imagenet_labels.txt"
     with_model = ["--tflite_model", str(model), "--labels", str(labels)] if model.exists() else []
@@ -86,7 +86,7 @@ def classify(picture: str, *flags: str) -> dict[str, Any]:
 
 
 def record(info: DeviceInfo, what: str, document: dict[str, Any]) -> None:
-    """Keep what was measured, if a file for it was named."""
+    """Append the measurements to RESULTS, if set."""
     if RESULTS is None:
         return
     numbers = ("average_ms", "min_ms", "median_ms", "load_ms", "cpu_load")
@@ -105,9 +105,7 @@ def record(info: DeviceInfo, what: str, document: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("picture", _pictures(), ids=lambda path: Path(path).name)
-def test_label_image_is_exact_and_nothing_falls_back(
-    board_device: DeviceInfo, picture: str
-) -> None:
+def test_label_image_is_exact_without_fallback(board_device: DeviceInfo, picture: str) -> None:
     done = classify(picture, "--use_gpu", "--device", str(board_device.index))
     assert "failure" not in done
     ours = done["gpu"]
@@ -128,9 +126,7 @@ def test_label_image_is_exact_and_nothing_falls_back(
 
 @pytest.mark.parametrize("dtype", ["uint8", "int8"])
 @pytest.mark.parametrize("name", OPS)
-def test_an_op_is_exact_under_the_real_limits(
-    board_device: DeviceInfo, name: str, dtype: str
-) -> None:
+def test_op_is_exact(board_device: DeviceInfo, name: str, dtype: str) -> None:
     nodes = valid_nodes(dtype, channels=7, size=6)
     if name not in nodes:
         pytest.skip(f"{name} has no kernels of {dtype} in TFLite")
@@ -145,7 +141,7 @@ def test_an_op_is_exact_under_the_real_limits(
 
 
 @pytest.mark.parametrize("library", EXTERNAL)
-def test_another_delegate_beside_it(board_device: DeviceInfo, library: str) -> None:
+def test_other_delegate(board_device: DeviceInfo, library: str) -> None:
     paths = [path for path in read_board().delegates if Path(path).name == library]
     if not paths:
         pytest.skip(f"{library} is not installed")

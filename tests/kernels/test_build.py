@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every kernel with every set of macros its op emits builds without a warning, on every device."""
+"""Every kernel builds without warnings, with each set of macros of its op, on every device."""
 
 from __future__ import annotations
 
@@ -54,24 +54,24 @@ REMARK = re.compile(
 
 KERNEL = re.compile(r"^KERNEL\((\w+)\)$", re.MULTILINE)
 DEFINED = re.compile(r"^[ \t]*#define[ \t]+(\w+)", re.MULTILINE)
-A_SOURCE = 24  # programs that are built as one
+A_SOURCE = 24  # programs in one build
 
 
-class Noting(Target):
-    """A target that notes which of its facts are read."""
+class RecordingTarget(Target):
+    """A target that records which of its facts are read."""
 
     noted: ClassVar[set[str]] = set()
 
     def __getattribute__(self, name: str) -> Any:
         if name in Target.__dataclass_fields__:
-            Noting.noted.add(name)
+            RecordingTarget.noted.add(name)
         return super().__getattribute__(name)
 
 
 def lowered(
-    node: Node, asked: Sequence[tuple[Way, Noting, dict[str, Any]]]
+    node: Node, asked: Sequence[tuple[Way, RecordingTarget, dict[str, Any]]]
 ) -> Iterator[tuple[tuple[Alternative, ...], list[Way]]]:
-    """Yield each set of alternatives that a node has, and the ways that give it.
+    """Yield each set of a node's alternatives, and the strategies with which it occurs.
 
     `asked`: ways, their targets, and those targets' facts.
 
@@ -84,29 +84,29 @@ def lowered(
                 ways.append(way)
                 break
         else:
-            Noting.noted.clear()
-            found = _lowered(node, target)
-            known.append(({name: facts[name] for name in Noting.noted}, found, [way]))
-    yield from ((found, ways) for _, found, ways in known)
+            RecordingTarget.noted.clear()
+            result = _lowered(node, target)
+            known.append(({name: facts[name] for name in RecordingTarget.noted}, result, [way]))
+    yield from ((result, ways) for _, result, ways in known)
 
 
 def _lowered(node: Node, target: Target) -> tuple[Alternative, ...]:
     try:
         return ops.lower(node, target)
     except Unsupported:
-        # A pass asks before it makes a node of its own, and leaves the graph as it was.
+        # Passes lower a fused node first, and leave the graph unchanged if that is refused.
         if node.op.islower():
             return ()
         raise
 
 
-# Floats are eight in a load only as halves.
+# Vectors of eight floats occur only with fp16.
 EIGHT_HALVES = Way("eight halves", {"device_type": "gpu", "load_lanes": 8})
 PLACES = {way.name: place for place, way in enumerate(EVERY_WAY)}
 
 
 def in_halves(alternative: Alternative) -> Iterator[tuple[Launch, Way]]:
-    """Yield the launches that an alternative has where floats are halves, if it may have them."""
+    """Yield an alternative's launches with fp16, if it supports it."""
     types = ("ELEM", "RESULT")
     if {launch.defines.get(of, "float") for launch in alternative.launches for of in types} != {
         "float"
@@ -120,18 +120,18 @@ def in_halves(alternative: Alternative) -> Iterator[tuple[Launch, Way]]:
 
 @cache
 def _launches() -> dict[str, tuple[Launch, Way]]:
-    """Return a launch for each set of macros there is and a way to it, by a name for people."""
-    found = [(device_launch()[0], WAYS[0])]
+    """Return a launch and a strategy for each set of macros, by a readable name."""
+    results = [(device_launch()[0], WAYS[0])]
     for feature in FEATURES:
-        # The compiler's own dot products; the order's kernel for what uses assembly elsewhere.
+        # The compiler's dot products; the self-test of orders, which uses assembly elsewhere.
         if feature.needs == INTEGER_DOT_PRODUCT or feature.name.startswith("order_"):
             continue
         way = Way(feature.name, {"isa": frozenset({feature.name})})
-        found.append((program_of(feature).launches[0], WAYS[0] if feature.macro else way))
-    found.append((registers_launch(1), WAYS[0]))
-    found += [(rate_launch(family, 1, 1), WAYS[0]) for family in ("float", "quant8")]
+        results.append((program_of(feature).launches[0], WAYS[0] if feature.macro else way))
+    results.append((registers_launch(1), WAYS[0]))
+    results += [(rate_launch(family, 1, 1), WAYS[0]) for family in ("float", "quant8")]
     targets = [
-        (way, Noting(**{**way.facts, "rules": rules}))
+        (way, RecordingTarget(**{**way.facts, "rules": rules}))
         for way in (*EVERY_WAY, EIGHT_HALVES)
         for twice in (False, True)
         for rules in [
@@ -145,14 +145,14 @@ def _launches() -> dict[str, tuple[Launch, Way]]:
         ]
     ]
     names = Target.__dataclass_fields__
-    asked = [
+    pairs = [
         (way, target, {name: getattr(target, name) for name in names}) for way, target in targets
     ]
     for node in built_nodes():
-        for alternatives, ways in lowered(node, asked):
-            found += launches_of(alternatives, ways)
+        for alternatives, ways in lowered(node, pairs):
+            results += launches_of(alternatives, ways)
     named: dict[str, tuple[Launch, Way]] = {}
-    for launch, way in found:
+    for launch, way in results:
         chosen_macros = [f"{name}={value}" for name, value in launch.defines.items()]
         name = "-".join([launch.kernel, *chosen_macros]).lower()
         if name not in named or asks_for(way) < asks_for(named[name][1]):
@@ -163,7 +163,7 @@ def _launches() -> dict[str, tuple[Launch, Way]]:
 def launches_of(
     alternatives: Sequence[Alternative], ways: Sequence[Way]
 ) -> Iterator[tuple[Launch, Way]]:
-    """Yield the launches of alternatives that these ways give, each with the one it is built by."""
+    """Yield the launches of alternatives, each with the strategy to build it with."""
     forced = [way for way in ways if way is not EIGHT_HALVES]
     for is_emulated in (False, True):
         of_kind = [way for way in forced if way.is_emulated == is_emulated]
@@ -176,13 +176,13 @@ def launches_of(
 
 
 def asks_for(way: Way) -> tuple[int, int]:
-    """Return how much a way asks of a device; of equals, the first one is taken."""
+    """Return the number of a strategy's requirements; the first one with the fewest is used."""
     return len(way.isa), PLACES.get(way.name, 0)
 
 
 @pytest.fixture
 def kernels(device: DeviceInfo, monkeypatch: pytest.MonkeyPatch) -> Kernels:
-    # NOTE: PoCL and rusticl drop their warnings when a build succeeds, so it must not.
+    # NOTE: PoCL and rusticl drop warnings of successful builds, so the build must fail.
     monkeypatch.setattr(runtime_programs, "OPTIONS", [*OPTIONS, "-Werror"])
     own_options = Programs._own_options
 
@@ -194,9 +194,9 @@ def kernels(device: DeviceInfo, monkeypatch: pytest.MonkeyPatch) -> Kernels:
 
 
 def unoptimised(file: str) -> list[str]:
-    """Return the option of a build without optimisation, which takes PoCL a third of the time.
+    """Return the option for a build without optimisation, which PoCL does in a third of the time.
 
-    Optimisation adds one warning alone: of a `#pragma unroll` that it cannot follow.
+    Optimisation adds only one warning, about a `#pragma unroll` that it cannot obey.
     """
     text = sources.text_of(f"{file}.cl")
     is_unrolled = "UNROLLED (" in text or "#pragma unroll" in text
@@ -205,12 +205,12 @@ def unoptimised(file: str) -> list[str]:
 
 @cache
 def _opened(device: DeviceInfo) -> Device:
-    # As users have it: with kernels/builtins.clh where proven, else with the driver's header.
+    # As for users: with kernels/builtins.clh if proven, otherwise with the driver's header.
     return Device(device, proven=examine(device).isa)
 
 
 @slow
-def test_every_kernel_is_built() -> None:
+def test_nodes_cover_every_kernel() -> None:
     stems = {launch.kernel for launch, _ in _launches().values()}
     written = {name for path in files().values() for name in KERNEL.findall(path.read_text())}
     assert stems == written
@@ -221,7 +221,7 @@ FILES = sorted(path.stem for path in files().values() if KERNEL.search(path.read
 
 @slow
 @pytest.mark.parametrize("file", FILES)
-def test_builds_without_warnings_or_forbidden_types(
+def test_kernels_build_without_warnings_or_optional_types(
     file: str, kernels: Kernels, device: DeviceInfo
 ) -> None:
     builds = {
@@ -233,7 +233,7 @@ def test_builds_without_warnings_or_forbidden_types(
         pytest.skip(f"{device.name} has not proven what these kernels need")
     names = list(builds)
     wrong = {}
-    # PoCL reads OpenCL's own header for each source, which takes longer than most kernels.
+    # PoCL reads its OpenCL header for each source, which takes longer than most kernels.
     for first in range(0, len(names), A_SOURCE):
         some = names[first : first + A_SOURCE]
         if not is_clean(kernels, file, "".join(side_by_side(builds[name]) for name in some)):
@@ -243,20 +243,20 @@ def test_builds_without_warnings_or_forbidden_types(
 
 
 def build(launch: Launch, way: Way) -> str:
-    """Return the source of a launch's program, without the types that a device need not have."""
-    # What needs instructions of its own runs only where they are: such a device has the types too.
-    # Halves that are only stored are in OpenCL C 1.2.
+    """Return the source of a launch's program, without optional types."""
+    # A device with the required instructions has the optional types, too.
+    # OpenCL C 1.2 allows half as a storage type.
     may_have_all = bool(way.isa) or "HALVES" in launch.defines
     return source_of(launch.file, defines_of(launch, True) | ({} if may_have_all else FORBIDDEN))
 
 
 def complaints(log: str) -> list[str]:
-    """Return the lines of a driver's log that are no known remark."""
+    """Return the lines of a driver's log without known remarks."""
     return [line for line in log.splitlines() if not REMARK.search(line)]
 
 
 def complaints_alone(kernels: Kernels, file: str, source: str) -> list[str]:
-    """Return what the driver says against one program."""
+    """Return the driver's complaints about one program."""
     try:
         return complaints(kernels.rebuild(file, source)[1])
     except DeviceError as error:
@@ -264,23 +264,23 @@ def complaints_alone(kernels: Kernels, file: str, source: str) -> list[str]:
 
 
 def is_clean(kernels: Kernels, file: str, source: str) -> bool:
-    """Whether the driver builds it and says nothing against it."""
+    """Whether the driver builds a program without complaints."""
     try:
         return not complaints(kernels.rebuild(file, source)[1])
     except DeviceError:
-        return False  # also for a remark, which may keep others from being said
+        return False  # also for a known remark, which may hide other messages
 
 
 _number = count()
 
 
 def side_by_side(source: str) -> str:
-    """Return a program's source so that it can stand beside others: names and macros its own."""
+    """Return a program's source with unique names and macros, to be concatenated with others."""
     source = f"#define BODY _{next(_number)}\n" + source
     macros = dict.fromkeys(DEFINED.findall(source))
     kernel = re.compile(r"^( *kernel GROUP_SIZE void )name\(", re.MULTILINE)
     own, places = kernel.subn(r"\1LOCAL(name)(", source)
-    assert places == 2  # with the block as an argument, and in memory
+    assert places == 2  # parameter block as an argument, and in memory
     return own + "".join(f"\n#undef {macro}" for macro in macros) + "\n"
 
 
@@ -290,7 +290,7 @@ def _fallback_launch(op: str) -> tuple[Launch, Way]:
     return _lowered(valid_nodes("uint8")[op], Target(**way.facts))[-1].launches[0], way
 
 
-def test_a_warning_is_seen(kernels: Kernels) -> None:
+def test_warning_is_detected(kernels: Kernels) -> None:
     launch, way = _fallback_launch("AVERAGE_POOL_2D")
     source = build(launch, way)
     wrong = build(replace(launch, defines={**launch.defines, "TAKES_MAX": "(1 / 0)"}), way)
@@ -301,19 +301,19 @@ def test_a_warning_is_seen(kernels: Kernels) -> None:
 
 
 @pytest.mark.parametrize("word", ["long", "ulong", "double", "half", "long4"])
-def test_a_forbidden_type_is_seen(word: str, kernels: Kernels) -> None:
+def test_optional_type_is_detected(word: str, kernels: Kernels) -> None:
     launch, _ = _fallback_launch("ADD")
     source = source_of("add", {**defines_of(launch), **FORBIDDEN, "ELEM": word})
     with pytest.raises(KernelBuildError):
         kernels.source("add", source, {})
 
 
-def test_language_is_opencl_c_1_2() -> None:
+def test_language_version_is_opencl_c_1_2() -> None:
     assert "-cl-std=CL1.2" in OPTIONS
 
 
 @pytest.mark.parametrize("path", files().values(), ids=lambda path: path.name)
-def test_float_literals_are_float(path: Path) -> None:
-    # Without the f they are doubles, which the macros above cannot see.
+def test_float_literals_have_suffix(path: Path) -> None:
+    # Without the f they are doubles, which the macros above do not detect.
     code = re.sub(r"//.*|/\*.*?\*/", "", path.read_text())
     assert re.findall(r"\b\d+\.\d*(?:e[+-]?\d+)?(?!\w)", code) == []

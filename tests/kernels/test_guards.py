@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A kernel that writes past the end of a tensor is noticed, whatever it writes there."""
+"""A kernel that writes past the end of a tensor is detected, whatever it writes."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from tests.support.model import chain_model
 
 
 @pytest.mark.parametrize("way", GROUPS, ids=str)
-def test_one_element_too_many(
+def test_write_past_end_is_detected(
     device: DeviceInfo, way: Way, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read = sources.text_of
     monkeypatch.setattr(
         sources, "text_of", lambda file: read(file).replace("i < count", "i <= count")
     )
-    # 64 bytes: there is no gap between the output's end and the next multiple of the alignment.
+    # 64 bytes, so that no alignment padding follows the output.
     model = chain_model([gather((5, 16), [4, 0, 3, 3])])
     with pytest.raises(AssertionError, match=r"bytes written behind .* the first 0 bytes past"):
         assert_exact_way(model, device, way)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The real quantised classifiers: every node on the device, every output the reference's."""
+"""Real quantised classifiers: every node on the device, every output exact."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ CLASSIFIERS = [
     "vww_96_int8",
     "kws_ref_model",
 ]
-# Of each kind the one with most alternatives runs what was measured to be fastest, also as one
-# persistent launch; the others run lowering's first choices, which are compiled and no more.
+# Of each kind, the model with the most alternatives is tuned, also for the persistent
+# launch; the others run lowering's first choices, which only need compilation.
 TUNED = {"mobilenet_v2_1.0_224_quant", "pretrainedResnet_quant", "kws_ref_model"}
 
 
 @cache
 def cases(name: str) -> list[tuple[str, NDArray[Any], Arrays]]:
-    """Return (what it is, input, reference outputs): pictures and random values."""
+    """Return (description, input, reference outputs): pictures and random values."""
     path = model_path(name)
     (tensor,) = read_model(path).inputs
     rng = np.random.default_rng(7)
@@ -57,7 +57,7 @@ def cases(name: str) -> list[tuple[str, NDArray[Any], Arrays]]:
 
 @slow
 @pytest.mark.parametrize("name", CLASSIFIERS)
-def test_a_classifier_is_exact_and_wholly_delegated(device: DeviceInfo, name: str) -> None:
+def test_classifier_is_exact_and_fully_delegated(device: DeviceInfo, name: str) -> None:
     path = model_path(name)
     delegate = OpenCLDelegate(path, device.index, tune="quick" if name in TUNED else "off")
     ours = interpreter(path, delegate)
@@ -73,13 +73,13 @@ def test_a_classifier_is_exact_and_wholly_delegated(device: DeviceInfo, name: st
 
 
 @slow
-def test_mobilenet_v1_s_first_rows(device: DeviceInfo) -> None:
+def test_first_rows_of_mobilenet_v1(device: DeviceInfo) -> None:
     path = model_path("mobilenet_v1_1.0_224_quant")
     picture = to_input(
         load_picture(picture_path("grace_hopper_517x606.bmp")), (1, 224, 224, 3), "uint8"
     )
     (scores,) = invoke(interpreter(path, OpenCLDelegate(path, device.index)), [picture])
-    # The last two are equal, and others with them: label_image's own order is tested elsewhere.
+    # The last two are equal to others, too: label_image's order has other tests.
     assert {row: int(scores[0, row]) for row in (653, 907, 458, 835, 668)} == {
         653: 198,  # / 255 = 0.776471
         907: 27,
@@ -91,7 +91,7 @@ def test_mobilenet_v1_s_first_rows(device: DeviceInfo) -> None:
 
 
 @pytest.mark.parametrize("name", ["mobilenet_v1_0.25_128_quant", "pretrainedResnet_quant"])
-def test_every_tensor_on_the_way_is_exact(device: DeviceInfo, name: str) -> None:
+def test_every_inner_tensor_is_exact(device: DeviceInfo, name: str) -> None:
     graph = read_model(model_path(name))
     computed = tuple(tensor for node in graph.nodes for tensor in node.outputs)
     model = write_model(dataclasses.replace(graph, outputs=computed))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Models as converters emit them: each node is right, and those of LEFT alone stay on the CPU."""
+"""Models as converters write them: each node is right, and only LEFT stay on the CPU."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tflite_opencl.command import main
 pytestmark = pytest.mark.model
 
 NAMES = sorted(path.stem for path in (SHARED / "models" / "converters").glob("*.tflite"))
-# The ops of the nodes that the CPU keeps.
+# Ops of nodes that stay on the CPU.
 LEFT: dict[str, set[str]] = {}
 OPEN_SIZES = {"mobilenet_v3small_i8io": (1, 224, 224, 3)}
 LOOPS = ("rnn_gru_f32", "rnn_lstm_f32")
@@ -36,13 +36,13 @@ def test_each_node_is_right(
         graph = with_input_shapes(read_model(path), {0: OPEN_SIZES[name]})
         path = str(tmp_path / "fixed.tflite")
         Path(path).write_bytes(write_model(graph))
-    asked = ["verify", "-m", path, "--device", str(device.index), "--tune", "off", "--json", "-"]
-    code = main([*asked, "--quiet"])
+    command = ["verify", "-m", path, "--device", str(device.index), "--tune", "off", "--json", "-"]
+    code = main([*command, "--quiet"])
     shown = capsys.readouterr()
-    if name in LOOPS and not shown.out:  # where launches cannot be one, the CPU is faster
+    if name in LOOPS and not shown.out:  # the CPU is faster without a persistent launch
         assert "its launches cost more than the loop on the CPU" in shown.err
         return
-    told = json.loads(shown.out)
-    assert (code, told["wrong"]) == (0, False), told["first_wrong"]
-    assert told["nodes"]
-    assert {each["op"] for each in told["left_to_cpu"]} == LEFT.get(name, set())
+    report = json.loads(shown.out)
+    assert (code, report["wrong"]) == (0, False), report["first_wrong"]
+    assert report["nodes"]
+    assert {each["op"] for each in report["left_to_cpu"]} == LEFT.get(name, set())

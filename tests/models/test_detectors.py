@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Detectors with drawn weights: every node on the device, and what TFLite's kernels give.
+"""Detectors with random weights: every node on the device, and TFLite's results.
 
-YOLO has 128 of its 640 pixels a side.
+YOLO runs at 128 instead of 640 pixels.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ YOLOS = {f"yolo{version}": yolo(version, 128) for version in (8, 11)}
 
 @slow
 @pytest.mark.parametrize("name", [*YOLOS, "efficientdet_lite0"])
-def test_it_is_exact(name: str, device: DeviceInfo) -> None:
+def test_detector_is_exact(name: str, device: DeviceInfo) -> None:
     graph = YOLOS[name] if name in YOLOS else efficientdet_lite0()
     model = write_model(graph)
     delegate = OpenCLDelegate(model, device.index, tune="off")
@@ -48,8 +48,8 @@ def test_it_is_exact(name: str, device: DeviceInfo) -> None:
 
 @slow
 @where_all_is_kept
-def test_blazeface_is_in_bound(device: DeviceInfo, tmp_path: Path) -> None:
+def test_blazeface_is_within_bound(device: DeviceInfo, tmp_path: Path) -> None:
     graph = blazeface()
     picture = np.random.default_rng(1).uniform(-1, 1, graph.inputs[0].shape)
-    found = checked(graph, [picture.astype(np.float32)], device, tmp_path)
-    assert all(verdict.is_taken for verdict in found.verdicts)
+    result = checked(graph, [picture.astype(np.float32)], device, tmp_path)
+    assert all(verdict.is_taken for verdict in result.verdicts)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The real float classifier: every node on the device, every layer within its bound."""
+"""A real float classifier: every node on the device, every layer within its bound."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ MODEL = "mobilenet_v1_0.25_128"
 
 @cache
 def pictures() -> dict[str, NDArray[Any]]:
-    """Return the model's inputs by what they show."""
+    """Return the model's inputs by their content."""
     (tensor,) = read_model(model_path(MODEL)).inputs
     hoppers = [picture_path(f"grace_hopper_{size}.bmp") for size in ("517x606", "512x600")]
     return {
@@ -53,7 +53,7 @@ def test_mobilenet_v1_0_25_128(device: DeviceInfo) -> None:
 
 @slow
 @pytest.mark.parametrize("way", [None, SIMT, LANES_8], ids=str)
-def test_every_layer_is_within_its_bound(device: DeviceInfo, way: Way | None) -> None:
+def test_every_layer_is_within_bound(device: DeviceInfo, way: Way | None) -> None:
     graph = read_model(model_path(MODEL))
     computed = tuple(tensor for node in graph.nodes for tensor in node.outputs)
     model = write_model(dataclasses.replace(graph, outputs=computed))
@@ -64,7 +64,7 @@ def test_every_layer_is_within_its_bound(device: DeviceInfo, way: Way | None) ->
     values = next(iter(pictures().values()))
     results = invoke(ours, [values])
     assert len(results) == len(graph.nodes)
-    # Each layer is computed again from what the device gave the one before it.
+    # Each layer is computed again from the device's result of the previous one.
     sources = [values, *results]
     for node, source, result in zip(graph.nodes, sources, results, strict=False):
         what = f"node {node.index} ({node.op})"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The other real models: segmenter, key points, keywords, machine sounds; nodes and outputs."""
+"""Other real models: segmentation, key points, keywords, machine sounds."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tflite_opencl.pictures.image import load_picture, to_input
 
 pytestmark = pytest.mark.model
 
-# Quantised models: every node on the device and bit for bit TFLite's.
+# Quantised models: every node on the device, and bit-exact.
 WHOLE = [
     "ad01_int8",
     "deeplabv3_mnv2_pascal_quant",
@@ -26,13 +26,13 @@ WHOLE = [
     "mbnet128_0.25_q",
     "split_concat",
 ]
-# What was measured to be fastest; the others run lowering's first choices.
+# These are tuned; the others run lowering's first choices.
 TUNED = {"deeplabv3_mnv2_pascal_quant"}
 MOVENET = "movenet_single_pose_lightning_ptq"
 
 
 def inputs_of(tensors: tuple[Tensor, ...]) -> list[Arrays]:
-    """Return a set of random inputs, and where there is a picture's input one of a picture."""
+    """Return a set of random inputs, and one of a picture if the model has a picture input."""
     rng = np.random.default_rng(7)
     drawn: Arrays = []
     for tensor in tensors:
@@ -51,7 +51,7 @@ def inputs_of(tensors: tuple[Tensor, ...]) -> list[Arrays]:
 
 
 @pytest.mark.parametrize("name", WHOLE)
-def test_a_model_is_exact_and_wholly_delegated(device: DeviceInfo, name: str) -> None:
+def test_model_is_exact_and_fully_delegated(device: DeviceInfo, name: str) -> None:
     path = model_path(name)
     graph = read_model(path)
     cpu_kernels = oracle(path)
@@ -67,7 +67,7 @@ def test_a_model_is_exact_and_wholly_delegated(device: DeviceInfo, name: str) ->
 
 
 @slow
-def test_movenet_is_delegated_but_for_a_node_or_two(device: DeviceInfo) -> None:
+def test_movenet_is_mostly_delegated(device: DeviceInfo) -> None:
     path = model_path(MOVENET)
     graph = read_model(path)
     cpu_kernels = oracle(path)
@@ -83,7 +83,7 @@ def test_movenet_is_delegated_but_for_a_node_or_two(device: DeviceInfo) -> None:
         assert np.ptp(expected) > 0.01
 
 
-def test_a_model_with_an_unknown_op_delegates_nothing(device: DeviceInfo) -> None:
+def test_model_with_unknown_op_delegates_nothing(device: DeviceInfo) -> None:
     path = model_path("model_invoking_error")
     delegate = OpenCLDelegate(path, device.index)
     with pytest.raises(RuntimeError, match="fake-op-double"):

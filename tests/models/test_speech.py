@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Models of speech run whole on the device, and remember as TFLite's reference kernels do."""
+"""Speech models run fully on the device, with the state of TFLite's reference kernels."""
 
 from __future__ import annotations
 
@@ -12,14 +12,7 @@ from delegate import DeviceInfo, OpenCLDelegate
 from delegate.inspect import Graph
 from tests.support import remembering
 from tests.support.compare import assert_same, interpreter, invoke, refusals
-from tests.support.speech import (
-    dtln,
-    keyword_lstm,
-    keywords,
-    wake_word,
-    yamnet,
-    yamnet_of_waves,
-)
+from tests.support.speech import dtln, keyword_lstm, keywords, wake_word, yamnet, yamnet_of_waves
 from tests.support.tiers import where_rows_are_known
 
 pytestmark = [pytest.mark.model, where_rows_are_known]
@@ -36,19 +29,19 @@ pytestmark = [pytest.mark.model, where_rows_are_known]
     ],
     ids=lambda given: getattr(given, "__name__", ""),
 )
-def test_it_runs_whole(
+def test_model_is_fully_delegated(
     model: Callable[[], Graph], counts: tuple[int, ...], device: DeviceInfo
 ) -> None:
     remembering.assert_runs(model(), device, counts)
 
 
-def test_a_wake_word_is_exact_over_many_steps(device: DeviceInfo) -> None:
+def test_wake_word_is_exact_over_many_steps(device: DeviceInfo) -> None:
     model = wake_word()
     delegate = OpenCLDelegate(model, device.index, tune="off")
     ours, reference = interpreter(model, delegate), interpreter(model)
     assert refusals(delegate) == {}
     rng, heard = np.random.default_rng(1), set()
-    for step in range(40):  # the longest window has 23
+    for step in range(40):  # the longest window has 23 steps
         features = [rng.integers(-128, 128, (1, 3, 40)).astype(np.int8)]
         got, wanted = invoke(ours, features), invoke(reference, features)
         assert_same(got[0], wanted[0], f"step {step}")

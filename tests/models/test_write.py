@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The files of the whole models."""
+"""The files of whole models."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.model
 
 
 @slow
-def test_each_file_is_a_model_with_a_known_input(tmp_path: Path) -> None:
+def test_files_are_models_with_known_inputs(tmp_path: Path) -> None:
     main(tmp_path / "models")
     written = sorted((tmp_path / "models").iterdir())
     assert [path.stem for path in written] == sorted(MODELS)

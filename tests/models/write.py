@@ -39,8 +39,8 @@ MODELS: Mapping[str, Callable[[], Graph | bytes]] = {
 def main(folder: Path) -> None:
     """Write all of them."""
     folder.mkdir(parents=True, exist_ok=True)
-    for name, made in MODELS.items():
-        model = made()
+    for name, result in MODELS.items():
+        model = result()
         content = model if isinstance(model, bytes) else write_model(model)
         (folder / f"{name}.tflite").write_bytes(content)
 

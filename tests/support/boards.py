@@ -16,12 +16,12 @@ class RecordedNode:
     path: str
     compatible: tuple[str, ...]
     driver: str = ""  # bound to it; "" = none
-    status: str = ""  # "" = the property is not there, which means okay
+    status: str = ""  # "" = no such property, which means okay
 
 
 @dataclass(frozen=True, slots=True)
 class RecordedBoard:
-    """What a board's files say."""
+    """The contents of a board's files."""
 
     model: str
     compatible: tuple[str, ...]
@@ -132,10 +132,7 @@ BOARDS = {
             RecordedNode("/gpu@fb000000", PANTHOR, "panthor"),
             RecordedNode("/npu@fdab0000", ("rockchip,rk3588-rknn-core",), "rocket"),
         ),
-        (
-            ("renderD128", "panthor", PANTHOR),
-            ("accel0", "rocket", ("rockchip,rk3588-rknn-core",)),
-        ),
+        (("renderD128", "panthor", PANTHOR), ("accel0", "rocket", ("rockchip,rk3588-rknn-core",))),
         files=("dev/dri/renderD128", "dev/accel/accel0"),
     ),
 }

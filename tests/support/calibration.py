@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How assets/efficientnet_lite0_ranges.txt was made: least and greatest values of one picture.
+"""Calibration that wrote assets/efficientnet_lite0_ranges.txt: value ranges for one picture.
 
-It is kept here because a test makes the file again; label_image itself only reads it.
+It is here because a test writes the file again; label_image only reads it.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from delegate.inspect import Graph, write_model
 from tflite_opencl.interpreters.runtime import find_runtime
 from tflite_opencl.pictures.image import load_picture, to_input
 
-# The picture cannot show all that others will: tensors get this much more room on both sides.
-# Those that RELU6 limits need none.
+# Other pictures exceed the ranges of this one: tensors get this margin on both sides. Outputs of
+# RELU6 need none.
 HEADROOM = 1.2
 
-# What is known without a picture: label_image's bytes are (x - 127) / 128, and a probability's
-# scale is 1/256 because TFLite's int8 SOFTMAX knows no other.
-KNOWN = {"image": (-127 / 128, 1.0), "probabilities": (0.0, 255 / 256)}
+# Ranges that need no picture: label_image's bytes are (x - 127) / 128, and a probability's scale
+# is 1/256 because TFLite's int8 SOFTMAX accepts no other.
+FIXED_RANGES = {"image": (-127 / 128, 1.0), "probabilities": (0.0, 255 / 256)}
 
 
 def calibrate(graph: Graph, picture: Path) -> dict[str, tuple[float, float]]:
@@ -49,4 +49,4 @@ def calibrate(graph: Graph, picture: Path) -> dict[str, tuple[float, float]]:
         low, high = min(seen[node.outputs[0].name]), max(seen[node.outputs[0].name])
         room = 1.0 if node.options.get("fused_activation_function") == "RELU6" else HEADROOM
         ranges[node.outputs[0].name] = (low * room, high * room)
-    return ranges | KNOWN
+    return ranges | FIXED_RANGES

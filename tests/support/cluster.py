@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Workers in processes of their own, and a job for them that does as it is told."""
+"""Dask workers in separate processes, and a job that fails on request."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from tflite_opencl.cluster import client
 from tflite_opencl.cluster.work import Answer, Work
 
 HANG_LIMIT_S = 0.5
-BUSY_S = 600.0  # in which a worker that died is there again, however busy the machine is
+BUSY_S = 600.0  # limit for a worker's restart on a busy machine
 
 
 class Doubling(Work):
-    """Doubles numbers; words tell it to die, warn or fail, files to die or hang the first time.
+    """Doubles numbers. The words "die", "warn" and "fail" make it do so.
 
-    Such a file is there from then on, and its name begins with "die" or "hang". What hangs alone
-    has a limit: a busy machine may hold up any other chunk for as long.
+    A path whose name begins with "die" or "hang" makes it do so once: the file is created first.
+    Only hanging chunks have a time limit, because a busy machine may delay any other as long.
     """
 
     def __init__(self, name: str) -> None:
@@ -61,15 +61,15 @@ class Doubling(Work):
 
 @contextlib.contextmanager
 def workers(count: int, ttl: str = "60s") -> Iterator[Any]:
-    """Give Dask's cluster of so many processes, each with one thread.
+    """Yield a Dask cluster of `count` processes with one thread each.
 
-    `ttl`: how long one may be silent before it is taken for dead.
+    `ttl`: the silence after which a worker counts as dead.
     """
     settings = {
         "distributed.scheduler.worker-ttl": ttl,
         # On a busy machine a worker that died is back later than the usual 15 s.
         "distributed.deploy.lost-worker-timeout": f"{BUSY_S:.0f}s",
-        # What is not asked for costs the time of a test.
+        # Unused, and slow to start.
         "distributed.admin.system-monitor.disk": False,
         "distributed.worker.profile.enabled": False,
     }

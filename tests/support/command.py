@@ -21,8 +21,8 @@ from tests.support.without_tflite import WHY_NOT
 
 ROOT = Path(__file__).resolve().parents[2]
 XNNPACK_LINE = "INFO: Created TensorFlow Lite XNNPACK delegate for CPU."
-# llvmpipe of Mesa 22.3 says so once a process, of any kernel that it did not compile before. Our
-# kernels' arguments lie at offsets that are the same for all work-items.
+# llvmpipe of Mesa 22.3 prints this once a process, for any kernel without a cached binary. It does
+# not apply: our kernels' arguments lie at offsets that are the same for all work-items.
 MESA_LINE = (
     "MESA: warning: Treating load_kernel_arg in control flow as uniform, results may be incorrect."
 )
@@ -30,7 +30,7 @@ MESA_LINE = (
 
 @dataclass
 class Ran:
-    """What a command gave."""
+    """The exit code and the output of a command."""
 
     code: int
     out: list[str]
@@ -38,7 +38,7 @@ class Ran:
 
     @property
     def lines(self) -> list[str]:
-        """Give stderr's lines that are not TFLite's own, times replaced."""
+        """Lines of stderr without TFLite's, times replaced by T."""
         return [
             re.sub(r"average time: [0-9.e-]+ ms", "average time: T ms", line)
             for line in self.err
@@ -46,17 +46,17 @@ class Ran:
         ]
 
     def beginning(self, *starts: str) -> list[str]:
-        """Return the lines of stderr that begin so."""
+        """Return the lines of stderr with one of these prefixes."""
         return [line for line in self.lines if line.startswith(starts)]
 
     @property
     def outputs(self) -> list[str]:
-        """Give the lines about outputs."""
+        """The lines about outputs."""
         return self.beginning("INFO: output(")
 
     @property
     def table(self) -> str:
-        """Give stderr with single blanks, so that wrapped lines read as one."""
+        """Stderr with single blanks, so that wrapped lines read as one."""
         return " ".join(" ".join(self.lines).split())
 
 
@@ -64,7 +64,7 @@ Run = Callable[..., Ran]
 
 
 def outcome(code: int, out: str, err: str) -> Ran:
-    """Return what a command gave by its exit code and its two texts, without its driver's words."""
+    """Return the result of a command, without the driver's warning."""
     return Ran(code, out.splitlines(), [line for line in err.splitlines() if line != MESA_LINE])
 
 
@@ -82,7 +82,7 @@ def run_process(*arguments: str, **environment: str) -> Ran:
 
 
 def pooling_nodes(pixels: Tensor) -> list[Node]:
-    """Return nodes that give each channel's average, so that a picture's colour ranks."""
+    """Return nodes that average each channel, so that a picture's colour decides the ranking."""
     scale = None if pixels.quantization is None else pixels.quantization.scale[0]
     size = {"stride_w": 4, "stride_h": 4, "filter_width": 4, "filter_height": 4}
     pooled = t((1, 1, 1, 3), pixels.dtype, scale)
@@ -94,12 +94,12 @@ def pooling_nodes(pixels: Tensor) -> list[Node]:
 
 
 def pooling_model(pixels: Tensor) -> bytes:
-    """Return the model of these nodes."""
+    """Return the model of `pooling_nodes`."""
     return chain_model(pooling_nodes(pixels))
 
 
 def pooling_of_two(folder: Path) -> None:
-    """Write a model of two pictures, which are added before."""
+    """Write a model with two input pictures, which it adds before it pools."""
     first, second = t((1, 4, 4, 3), "uint8", 1.0, 0, name="left"), t((1, 4, 4, 3), "uint8", 1.0, 0)
     added = t((1, 4, 4, 3), "uint8", 1.0, 0)
     nodes = [op("ADD", [first, second], [added]), *pooling_nodes(added)]
@@ -107,7 +107,7 @@ def pooling_of_two(folder: Path) -> None:
 
 
 def replace_input(tensor: Tensor) -> Callable[[Path], None]:
-    """Return a function that writes the model with this input into a folder."""
+    """Return a function that writes `pooling_model(tensor)` into a folder."""
 
     def replace(folder: Path) -> None:
         (folder / "model.tflite").write_bytes(pooling_model(tensor))
@@ -119,7 +119,7 @@ FILES = ("-m", "model.tflite", "-i", "picture.bmp", "-l", "labels.txt")
 
 
 def absolute(folder: Path) -> list[str]:
-    """Return the words of FILES for a command that starts in another folder."""
+    """Return FILES as absolute paths."""
     return [str(folder / word) if "." in word else word for word in FILES]
 
 
@@ -135,7 +135,7 @@ GPU_LINES = [*CPU_LINES[:2], "INFO: Applied GPU delegate.", *CPU_LINES[2:]]
 
 
 def interrupt(last_line: str, *arguments: str) -> Ran:
-    """Start the command, press Ctrl-C a second after that line of its, and wait."""
+    """Start the command, send SIGINT a second after it prints `last_line`, and wait."""
     if WHY_NOT:
         pytest.skip(WHY_NOT)
     with subprocess.Popen(

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reference CPU kernels against the delegate.
+"""Comparison of the delegate with TFLite's CPU kernels.
 
-8-bit outputs are equal, bit for bit; floats are within a bound that the test computes.
+Integer outputs must be equal bit for bit, floats within a bound that the test computes.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ def interpreter(
     model: bytes | str, delegate: OpenCLDelegate | None = None, cpu_kernels: str = "reference"
 ) -> Any:
     """Return an allocated interpreter on these CPU kernels, with the delegate if given."""
-    made = RUNTIME.interpreter(
+    interp = RUNTIME.interpreter(
         model,
         threads=None,
         cpu_kernels=cpu_kernels,
         delegates=[] if delegate is None else [delegate],
     )
-    made.allocate_tensors()
-    return made
+    interp.allocate_tensors()
+    return interp
 
 
 def oracle(model: bytes | str) -> str:
-    """Return the CPU kernels to be equal to: the reference's, or TFLite's own where those lack it.
+    """Return the CPU kernels to compare with: the reference ones, or "builtin" where those fail.
 
     Raises:
         RuntimeError, ValueError: both refuse the model.
@@ -49,7 +49,7 @@ def oracle(model: bytes | str) -> str:
 
 def _oracle(model: bytes | str) -> tuple[Any, str]:
     if any(tensor.blocks is not None for tensor in read_model(model).tensors):
-        return interpreter(model, cpu_kernels="builtin"), "builtin"  # the reference passes over it
+        return interpreter(model, cpu_kernels="builtin"), "builtin"  # the reference ignores blocks
     try:
         return interpreter(model), "reference"
     except (RuntimeError, ValueError):
@@ -65,9 +65,9 @@ def invoke(made: Any, inputs: Sequence[NDArray[Any]]) -> Arrays:
 
 
 def inputs_for(graph: Graph, seed: int = 0) -> list[Arrays]:
-    """Return input sets: random ones, the ends of the range, and the zero points.
+    """Return four input sets: two random, one with the ends of the range, one of zero points.
 
-    Floats: random ones, ones of every magnitude, and zeros.
+    Floats: two normal, one with all magnitudes, one of zeros.
     """
     rng = np.random.default_rng(seed)
 
@@ -103,7 +103,7 @@ def inputs_for(graph: Graph, seed: int = 0) -> list[Arrays]:
 
 
 def refusals(delegate: OpenCLDelegate) -> Mapping[int, str]:
-    """Return why each node left to the CPU stays there, by node index."""
+    """Return the reason of each node that stays on the CPU, by node index."""
     return {index: reason for index, _, reason in delegate.verdicts if reason is not None}
 
 
@@ -117,13 +117,12 @@ def assert_exact(
 ) -> Graph:
     """Assert that every node is delegated and every output equals the reference kernels'.
 
-    `inputs`: the input sets, of `inputs_for` if none are given. `cpu_kernels`: the oracle, of
-    `oracle` if it is not given. Return the model, as it is read.
+    `inputs`: the input sets; by default those of `inputs_for`. `cpu_kernels`: the kernels to
+    compare with; by default those of `oracle`. Return the model's graph.
 
     Raises:
-        AssertionError: a node stayed on the CPU (a silent fallback would compare the CPU with
-            itself), an element differs, which the message tells, or a kernel wrote past the end
-            of a tensor.
+        AssertionError: a node stayed on the CPU (the comparison would be of the CPU with itself),
+            an element differs, or a kernel wrote past the end of a tensor.
     """
 
     def compare(given: Arrays, got: Arrays, expected: Arrays, where: str) -> None:
@@ -143,7 +142,7 @@ def _assert_runs(
     options: Mapping[str, Any],
 ) -> Graph:
     """Compare the outputs for each input set: `compare(inputs, ours, the reference's, where)`."""
-    # Without measuring: a run is the same each time. What tune may take has tests of its own.
+    # Options turn tuning off, so that runs are deterministic.
     graph = read_model(model)
     if cpu_kernels is None:
         reference, cpu_kernels = _oracle(model)
@@ -161,9 +160,9 @@ def _assert_runs(
 
 
 def assert_same(got: NDArray[Any], expected: NDArray[Any], where: str) -> None:
-    """Assert equality; the message has the first difference, the greatest and how many.
+    """Assert equality; the message has the first and the largest difference, and their number.
 
-    Floats are equal bit for bit, so that 0.0 is not -0.0; one NaN is as good as another.
+    Floats are compared by their bits, so 0.0 differs from -0.0; all NaNs are equal.
     """
     assert got.dtype == expected.dtype, where
     assert got.shape == expected.shape, where
@@ -177,7 +176,7 @@ def assert_same(got: NDArray[Any], expected: NDArray[Any], where: str) -> None:
         )
         difference = np.abs(np.subtract(*bits))
     elif got.dtype in (np.float16, np.int64):
-        # As bits: a difference of two of 64 bits may be more than 64 bits hold.
+        # As bits: the difference of two int64 may overflow.
         bits_type = f"uint{8 * got.itemsize}"
         difference = (got.view(bits_type) != expected.view(bits_type)).astype(np.int64)
     else:
@@ -200,9 +199,9 @@ def assert_within(
     cpu_kernels: str | None = None,
     **options: Any,
 ) -> None:
-    """Assert that every node is delegated, every output within `bounds` of the reference kernels'.
+    """Assert as `assert_exact` does, but outputs may differ by up to `bounds`.
 
-    `bounds`: from a set of inputs, for each element of each output. The rest as `assert_exact`.
+    `bounds`: from a set of inputs, the bound of each element of each output.
     """
 
     def compare(given: Arrays, got: Arrays, expected: Arrays, where: str) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Nodes of CONV_2D and its kin from their parameters, named so that an id reads aloud."""
+"""CONV_2D and DEPTHWISE_CONV_2D nodes from parameters; str() of them is a readable test id."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tests.support.model import chain_model, const, op, t
 RULES = Rules(int16_sums_of_int32=RUNTIME.name == "tflite-runtime")  # of the installed TFLite
 IN_SCALE, WEIGHT_SCALE = 0.0625, 0.03125  # so that simple multipliers give ties
 
-# What the reader makes of a node without an options table.
+# The reader's defaults for a node without an options table.
 ABSENT_OPTIONS = {
     "padding": "SAME",
     "stride_h": 0,
@@ -41,9 +41,9 @@ ABSENT_OPTIONS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Convolution:
-    """One convolution; with a depth multiplier it is a depthwise one, and out_c says nothing.
+    """A convolution; a non-zero depth multiplier makes it depthwise, and out_c is ignored then.
 
-    Of int16 the weights are int8, and of float32 nothing is quantised.
+    int16 convolutions have int8 weights; float32 ones are not quantised.
     """
 
     size: tuple[int, int, int] = (7, 5, 3)  # h, w, c
@@ -55,7 +55,7 @@ class Convolution:
     stride: tuple[int, int] = (1, 1)  # h, w
     dilation: tuple[int, int] = (1, 1)
     padding: str = "SAME"
-    less: tuple[int, int] = (0, 0)  # pixels that a transposed one leaves out; see Transposed
+    less: tuple[int, int] = (0, 0)  # only of Transposed: pixels that the output lacks
     fused: str = "NONE"
     dtype: str = "uint8"
     per_channel: bool = False
@@ -84,10 +84,10 @@ class Convolution:
             f"multiplier{self.multiplier:g}": self.multiplier != 2.0**-9,
             self.dtype + ("_per_channel" if self.per_channel else ""): True,
         }
-        return "-".join(part for part, is_said in parts.items() if is_said)
+        return "-".join(part for part, is_shown in parts.items() if is_shown)
 
     def node(self, seed: int = 0) -> Node:
-        """Return the node, its weights and bias drawn from the seed."""
+        """Return the node, with random weights and bias."""
         source, weights, result, bias = self.tensors(seed)
         return op(
             "DEPTHWISE_CONV_2D" if self.depth_multiplier else "CONV_2D",
@@ -100,7 +100,7 @@ class Convolution:
         )
 
     def options(self) -> dict[str, Any]:
-        """Return the options that a transposed one has, too."""
+        """Return the options that TRANSPOSE_CONV shares."""
         return {
             "padding": self.padding,
             "stride_h": self.stride[0],
@@ -171,7 +171,7 @@ def scales_and_bias(
     if per_channel:
         scales = (weight_scale * rng.uniform(0.01, 1, out_c)).astype(np.float32)
         if bias_dtype is None and out_c > 2:
-            # Some converters give a channel of zeros the least scale there is.
+            # Some converters give a channel of zeros the smallest normal scale.
             scales[-1] = np.finfo(np.float32).tiny
     if bias_dtype is None:
         bias = rng.integers(-(2**12), 2**12, out_c).astype(np.int32)
@@ -232,7 +232,7 @@ def float_convolutions(draw: st.DrawFn, is_depthwise: bool = False) -> Convoluti
 
 @st.composite
 def convolutions16(draw: st.DrawFn, is_depthwise: bool = False) -> Convolution:
-    """Draw the parameters of a convolution of int16."""
+    """Draw an int16 convolution."""
     case = draw(convolutions(is_depthwise))
     return replace(
         case,
@@ -245,7 +245,7 @@ def convolutions16(draw: st.DrawFn, is_depthwise: bool = False) -> Convolution:
 
 @st.composite
 def deep_convolutions(draw: st.DrawFn, most: int) -> Convolution:
-    """Draw a convolution of up to so many channels: whole products, and parts of one."""
+    """Draw a convolution of up to `most` input channels."""
     case = draw(convolutions())
     return replace(case, size=(*case.size[:2], draw(st.integers(1, most))))
 
@@ -268,13 +268,13 @@ def fully_connected(rows: int, dtype: str) -> Node:
 def of_geometry(
     rows: Iterable[Sequence[object]], make: Callable[..., Convolution] = Convolution, **fields: Any
 ) -> list[Convolution]:
-    """Return a convolution for each size, kernel, stride, dilation and padding."""
+    """Return a convolution for each row: size, kernel, stride, dilation and padding."""
     names = "size", "kernel", "stride", "dilation", "padding"
     return [make(**dict(zip(names, row, strict=True)), **fields) for row in rows]
 
 
 def channel_refusals(node: Node) -> dict[str, tuple[Node, str]]:
-    """Return what any CONV_2D of 3 to 8 channels by 3 x 3 is refused for, with the reasons."""
+    """Return changed copies of a 3x3 CONV_2D from 3 to 8 channels, with the reason of refusal."""
     return {
         "groups": (
             changed(node, 0, shape=(1, 7, 5, 7)),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""BlazeFace and EfficientDet-Lite0 with their published shapes; weights are drawn.
+"""BlazeFace and EfficientDet-Lite0 with their published shapes and random weights.
 
 Sources: arXiv 1907.05047, figure 3, and MediaPipe's short-range model; google/automl,
 efficientdet/hparams_config.py and backbone/efficientnet_lite_builder.py.
@@ -16,23 +16,23 @@ from benchmarks.network import Network
 from delegate.inspect import Graph, Tensor, flexbuffer_of
 from tflite_opencl.models.build import constant, node, numbers, tensor
 
-# Of BlazeFace's blocks: channels, and the stride; the first eleven give the finer map.
+# BlazeFace's blocks: channels and stride; the finer map comes after the first _FINER.
 _BLAZE = (
     (24, 1), (28, 1), (32, 2), (36, 1), (42, 1), (48, 2), (56, 1), (64, 1), (72, 1), (80, 1),
     (88, 1), (96, 2), (96, 1), (96, 1), (96, 1), (96, 1),
 )  # fmt: skip
 _FINER = 11
-# Of EfficientNet-Lite0: units, window, stride, expansion, channels.
+# EfficientNet-Lite0's stages: units, window, stride, expansion, channels.
 _STAGES = (
     (1, 3, 1, 1, 16), (2, 3, 2, 6, 24), (2, 5, 2, 6, 40), (3, 3, 2, 6, 80), (3, 5, 1, 6, 112),
     (4, 5, 2, 6, 192), (1, 3, 1, 6, 320),
 )  # fmt: skip
-_WIDTH, _LAYERS, _REPEATS = 64, 3, 3  # of the pyramid, and of both heads
+_WIDTH, _LAYERS, _REPEATS = 64, 3, 3  # channels, layers of the pyramid, convolutions of a head
 _KINDS, _COCO, _MOST = 9, 90, 25
 
 
-class _Halves(Network):
-    """A network of floats whose weights are stored as float16, behind a DEQUANTIZE each."""
+class _Float16Weights(Network):
+    """A float32 network whose weights are float16 constants with a DEQUANTIZE each."""
 
     def __init__(self) -> None:
         super().__init__("float32")
@@ -50,7 +50,7 @@ class _Halves(Network):
 
 
 class _Int8(Network):
-    """A network of int8 whose weights may be made smaller, all of a layer's alike."""
+    """An int8 network; `gain` scales the weights of the layers that are added next."""
 
     def __init__(self) -> None:
         super().__init__("int8")
@@ -60,17 +60,17 @@ class _Int8(Network):
         self, x: Tensor, shape: tuple[int, ...], terms: int, outputs: int
     ) -> tuple[Tensor, Tensor]:
         weights, bias = super()._weights(x, shape, terms, outputs)
-        return self._smaller(weights), self._smaller(bias)
+        return self._scaled(weights), self._scaled(bias)
 
-    def _smaller(self, x: Tensor) -> Tensor:
+    def _scaled(self, x: Tensor) -> Tensor:
         assert x.quantization is not None
         scales = tuple(float(np.float32(each * self.gain)) for each in x.quantization.scale)
         return replace(x, quantization=replace(x.quantization, scale=scales))
 
 
 def blazeface(side: int = 128) -> Graph:
-    """Return the detector of faces: picture (1, side, side, 3) -> boxes with points, and scores."""
-    network = _Halves()
+    """Return the face detector: picture (1, side, side, 3) -> scores, boxes with key points."""
+    network = _Float16Weights()
     picture = tensor((1, side, side, 3), limits=(-1.0, 1.0))
     x = network.convolution(picture, 24, 5, 2, activation="RELU")
     maps = []
@@ -86,33 +86,33 @@ def blazeface(side: int = 128) -> Graph:
         x = network.add("ADD", [y, x], added, fused_activation_function="RELU")
         if number in (_FINER, len(_BLAZE)):
             maps.append(x)
-    for values in (1, 16):  # of a box: its score; its middle, sizes and six points
+    for values in (1, 16):  # a score for each box; its centre, size and six key points
         parts = []
         for x, kinds in zip(maps, (2, 6), strict=True):
-            found = network.convolution(x, kinds * values, activation="NONE")
+            predicted = network.convolution(x, kinds * values, activation="NONE")
             boxes = x.shape[1] * x.shape[2] * kinds
-            parts.append(network.reshaped(found, (1, boxes, values)))
+            parts.append(network.reshaped(predicted, (1, boxes, values)))
         network.joined(parts, axis=1)
     return network.graph(f"blazeface_{side}")
 
 
 def efficientdet_lite0(side: int = 320) -> Graph:
-    """Return the detector of int8: picture (1, side, side, 3), uint8 -> boxes, classes, scores."""
+    """Return the int8 detector: uint8 picture (1, side, side, 3) -> boxes, classes, scores."""
     network = _Int8()
     picture = tensor((1, side, side, 3), "uint8", 1 / 128, 127)
     x = network.add("QUANTIZE", [picture], network.tensor(picture.shape, "picture"))
     maps = _pyramid(network, _backbone(network, x))
-    found: dict[int, list[Tensor]] = {}
+    heads: dict[int, list[Tensor]] = {}
     for values in (4, _COCO):
         for x in maps:
             for _ in range(_REPEATS):
                 x = _separable(network, x, _WIDTH, "RELU6", "activation")
-            network.gain = 0.15  # else most scores are 1, and boxes beyond the picture
+            network.gain = 0.15  # otherwise most scores are 1, and boxes lie outside the picture
             x = _separable(network, x, _KINDS * values, "NONE", "linear")
             network.gain = 1.0
             boxes = x.shape[1] * x.shape[2] * _KINDS
-            found.setdefault(values, []).append(network.reshaped(x, (1, boxes, values)))
-    codes, scores = (network.joined(each, axis=1) for each in found.values())
+            heads.setdefault(values, []).append(network.reshaped(x, (1, boxes, values)))
+    codes, scores = (network.joined(each, axis=1) for each in heads.values())
     shares = network.add("LOGISTIC", [scores], network.tensor(scores.shape, "shares"))
     real = [network.add("DEQUANTIZE", [each], tensor(each.shape)) for each in (codes, shares)]
     options = flexbuffer_of(
@@ -128,9 +128,9 @@ def efficientdet_lite0(side: int = 320) -> Graph:
 
 
 def _backbone(network: Network, x: Tensor) -> list[Tensor]:
-    """Add EfficientNet-Lite0, and return its last maps of strides 8, 16 and 32."""
+    """Add EfficientNet-Lite0; return its last feature maps of strides 8, 16 and 32."""
     x = network.convolution(x, 32, 3, 2)
-    found = []
+    maps = []
     for number, (units, side, stride, expansion, out_c) in enumerate(_STAGES):
         for unit in range(units):
             before, step = x, 1 if unit else stride
@@ -141,12 +141,12 @@ def _backbone(network: Network, x: Tensor) -> list[Tensor]:
             if unit:
                 x = network.add("ADD", [x, before], network.tensor(x.shape, "linear"))
         if number in (2, 4, 6):
-            found.append(x)
-    return found
+            maps.append(x)
+    return maps
 
 
 def _pyramid(network: Network, features: list[Tensor]) -> list[Tensor]:
-    """Add the layers in which maps of five sizes go to the larger ones, and back."""
+    """Add the BiFPN: feature maps of five sizes are fused top-down, then bottom-up."""
 
     def narrow(x: Tensor) -> Tensor:
         if x.shape[3] == _WIDTH:
@@ -177,10 +177,10 @@ def _pyramid(network: Network, features: list[Tensor]) -> list[Tensor]:
         for x in maps[-2::-1]:
             down.append(fused(narrow(x), larger(down[-1], x)))
         down.reverse()
-        made = [down[0]]
-        for place in range(1, 4):
-            made.append(fused(narrow(maps[place]), down[place], smaller(made[-1])))
-        maps = [*made, fused(maps[4], smaller(made[-1]))]
+        up = [down[0]]
+        for level in range(1, 4):
+            up.append(fused(narrow(maps[level]), down[level], smaller(up[-1])))
+        maps = [*up, fused(maps[4], smaller(up[-1]))]
     return maps
 
 
@@ -190,8 +190,8 @@ def _separable(network: Network, x: Tensor, out_c: int, activation: str, holds: 
 
 
 def _anchors(sides: list[int]) -> NDArray[np.float32]:
-    """Return three sizes of three shapes a cell: middles, heights and widths."""
-    found = []
+    """Return the anchors, nine a cell (three sizes, three aspect ratios): centre, height, width."""
+    anchors = []
     for side in sides:
         middles = (np.arange(side) + 0.5) / side
         kinds = [
@@ -201,5 +201,5 @@ def _anchors(sides: list[int]) -> NDArray[np.float32]:
         ]
         y, x, kind = np.meshgrid(middles, middles, np.arange(_KINDS), indexing="ij")
         heights, widths = np.array(kinds).T
-        found.append(np.stack([y, x, heights[kind], widths[kind]], -1).reshape(-1, 4))
-    return np.concatenate(found).astype(np.float32)
+        anchors.append(np.stack([y, x, heights[kind], widths[kind]], -1).reshape(-1, 4))
+    return np.concatenate(anchors).astype(np.float32)

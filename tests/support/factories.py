@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Makes the tests that most ops have, so that an op's test file is its tables of cases.
+"""Factories of the tests that most ops share, so that an op's test file is its tables of cases.
 
 test_refusal = refused({"rank": (changed(NODE, 0, shape=(4,)), "rank 1: only 4")})
 test_exact = exact({"rows": tile((3, 5), [3, 1])}, MOVE_WAYS, assert_moved)
 test_types = types(lambda dtype: tile((2, 3), [1, 2], dtype), ["uint8", "int8"])
 test_drawn = drawn(nodes(), MOVE_WAYS, assert_moved_or_refused)
 
-A test's id has the case's name, the way and the device; its file is named after the op.
+A test's id has the case's name, the strategy and the device.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ C = TypeVar("C")
 
 
 class HasNode(Protocol):
-    """A case that is a node's parameters; its str() is the case's name."""
+    """Parameters of a node; str() of them is the name of the case."""
 
     def node(self) -> Node: ...
 
 
 class HasSeeds(Protocol):
-    """A case whose weights and bias are drawn from a seed."""
+    """Parameters of a node with random weights and bias."""
 
     def node(self, seed: int) -> Node: ...
 
@@ -54,36 +54,36 @@ def node_of(case: Node | HasNode) -> Node:
 
 
 def assert_case(case: Node | HasNode, device: DeviceInfo, way: Way) -> set[str]:
-    """Assert as `assert_exact_way` does, of one node."""
+    """Assert as `assert_exact_way` does, for one node."""
     return assert_exact_way(chain_model([node_of(case)]), device, way)
 
 
 def assert_case_or_refused(case: Node | HasNode, device: DeviceInfo, way: Way, seed: int) -> None:
-    """The same for a drawn case: one that TFLite itself does not take is no case."""
+    """Assert the same for a drawn case; reject one that TFLite itself does not run."""
     assert_exact_or_refused(chain_model([node_of(case)]), device, way, seed)
 
 
 def assert_seeded_or_refused(case: HasSeeds, device: DeviceInfo, way: Way, seed: int) -> None:
-    """The same, with the case's constants drawn from the seed too."""
+    """Assert the same, with constants from the seed, too."""
     assert_exact_or_refused(chain_model([case.node(seed)]), device, way, seed)
 
 
 def named(cases: Mapping[str, C] | Iterable[C]) -> list[Any]:
-    """Return the parameters of a test: named by the table's keys, else by each case's str()."""
+    """Return pytest parameters whose ids are the table's keys, or each case's str()."""
     pairs = cases.items() if isinstance(cases, Mapping) else ((str(case), case) for case in cases)
     return [pytest.param(case, id=name) for name, case in pairs]
 
 
 def refused(table: Mapping[str, tuple[Node, str]], are_beginnings: bool = False) -> Test:
-    """Return a test that each node is refused, for this reason.
+    """Return a test that each node is refused with its reason.
 
-    `are_beginnings`: the table has the beginnings of the reasons alone.
+    `are_beginnings`: the table has prefixes of the reasons.
     """
 
     @pytest.mark.parametrize(("node", "reason"), table.values(), ids=table)
     def test_refusal(node: Node, reason: str) -> None:
-        found = refusal(node)
-        assert (found[: len(reason)] if are_beginnings else found) == reason
+        result = refusal(node)
+        assert (result[: len(reason)] if are_beginnings else result) == reason
 
     return test_refusal
 
@@ -93,9 +93,9 @@ def exact(
     ways: Sequence[Way] = GROUPS,
     check: Callable[[C, DeviceInfo, Way], object] = assert_case,
 ) -> Test:
-    """Return a test that each case gives TFLite's results, each of these ways.
+    """Return a test that each case gives TFLite's results with each strategy.
 
-    `check` runs a case; it raises AssertionError where a result differs.
+    `check` runs a case and raises AssertionError if a result differs.
     """
 
     @pytest.mark.parametrize("way", ways, ids=str)
@@ -111,7 +111,7 @@ def types(
     dtypes: Sequence[str],
     check: Callable[[C, DeviceInfo, Way], object] = assert_case,
 ) -> Test:
-    """Return a test that the case built of each type gives TFLite's results."""
+    """Return a test that the case built for each type gives TFLite's results."""
 
     @pytest.mark.parametrize("dtype", dtypes)
     def test_types(dtype: str, device: DeviceInfo) -> None:
@@ -125,7 +125,7 @@ def drawn(
     ways: Sequence[Way] = GROUPS,
     check: Callable[[C, DeviceInfo, Way, int], object] = assert_case_or_refused,
 ) -> Test:
-    """Return a test of drawn cases, ways and seeds of the inputs."""
+    """Return a property test: drawn cases, strategies and seeds of the inputs."""
 
     @given(case=cases, way=st.sampled_from(ways), seed=SEEDS)
     def test_drawn(device: DeviceInfo, case: C, way: Way, seed: int) -> None:

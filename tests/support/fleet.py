@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A delegate for the suite that is another one on each board."""
+"""A delegate for the conformance suite that differs from board to board."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Any
 
 from tests.attacks import liars
 
-LIAR = "TEST_BOARD_LIAR"  # environment variable: which of tests/attacks/liars.py a board has
+LIAR = "TEST_BOARD_LIAR"  # environment variable: the function of tests/attacks/liars.py to use
 
 
-def liar_of_the_board(model: bytes, options: dict[str, str]) -> Any:
-    """Return the delegate that the board's own environment names, as the suite asks for it."""
+def board_liar(model: bytes, options: dict[str, str]) -> Any:
+    """Return the delegate that the board's environment names: an entry point for the suite."""
     return getattr(liars, os.environ.get(LIAR, "pass_through"))(model, options)
 
 
-def let_it_be(name: str) -> None:
-    """Give this process, which is a board's worker, one of these delegates."""
+def select_liar(name: str) -> None:
+    """Select the delegate of this process, a board's worker."""
     os.environ[LIAR] = name

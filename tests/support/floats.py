@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Float ops: nodes from parameters, exact results in float64, and what rounding may change."""
+"""Float ops: results in float64, and bounds of the rounding error."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ LIMITS = {
 
 
 def exact_doubles(node: Node, source: NDArray[Any]) -> tuple[Doubles, Doubles]:
-    """Return a float node's result in float64, and the bound for a float32 one.
+    """Return a float node's result in float64, and the bound of a float32 result's error.
 
-    Covers CONV_2D, DEPTHWISE_CONV_2D, FULLY_CONNECTED and the two poolings.
+    For CONV_2D, DEPTHWISE_CONV_2D, FULLY_CONNECTED, AVERAGE_POOL_2D and MAX_POOL_2D.
     """
     low, high = LIMITS[node.options.get("fused_activation_function", "NONE")]
     values, magnitudes, terms = _sums(node, source.astype(np.float64))
@@ -90,7 +90,7 @@ def _windows(
 def _places(
     node: Node, axis: int, kernel: int, stride: int, dilation_name: str
 ) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
-    """Return (outputs, taps) places along an axis, and which of them are in bounds."""
+    """Return the indices (outputs, taps) along an axis, and which of them are in bounds."""
     (source, *_), (result,) = node.inputs, node.outputs
     assert source is not None
     size, count = source.shape[axis], result.shape[axis]
@@ -108,7 +108,7 @@ def assert_float_ways(
 ) -> list[str]:
     """Assert that each alternative of a node is within its bound; return their names.
 
-    A way that names an alternative has that one only. `bounds`: as `assert_within` takes it, for
+    A strategy that names an alternative has only that one. `bounds`: as in `assert_within`, for
     ops that `exact_doubles` does not cover.
     """
     model = chain_model([node])
@@ -128,7 +128,7 @@ def assert_float_ways(
 def assert_float_or_refused(
     node: Node, device: DeviceInfo, way: Way, bounds: Callable[[Arrays], Bounds] | None = None
 ) -> None:
-    """The same for a drawn node: one that TFLite itself does not take is no case."""
+    """Assert the same for a drawn node; reject one that TFLite itself does not run."""
     try:
         interpreter(chain_model([node]))
     except (RuntimeError, ValueError):
@@ -137,7 +137,7 @@ def assert_float_or_refused(
 
 
 def kinds(values: NDArray[np.float32]) -> NDArray[np.int64]:
-    """Return which class of number each value is: NaN, infinite, about the largest, or another."""
+    """Return the class of each value: NaN, infinite, nearly the largest float, or any other."""
     most = 0.999 * float(np.finfo(np.float32).max)
     classes = [np.isnan(values), values == np.inf, values == -np.inf]
     return np.select([*classes, values >= most, values <= -most], [1, 2, 3, 4, 5], 0)

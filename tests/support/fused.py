@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Nodes of transformers that passes make one of, apart as converters write them."""
+"""Subgraphs of transformers as converters write them, which passes fuse into one node."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ HIDDEN = -1e30
 
 
 def norm(shape: tuple[int, ...], epsilon: float = 1e-5, is_swapped: bool = False) -> list[Node]:
-    """Return the nodes of a root mean square norm of rows; `is_swapped`: each MUL's inputs."""
+    """Return the nodes of RMS norm over rows; `is_swapped`: inputs of commutative ops."""
     source, square, by_root, result = (t(shape) for _ in range(4))
     mean, sum_, root = (t((*shape[:-1], 1)) for _ in range(3))
     scale = const(np.random.default_rng(7).normal(1, 0.3, shape[-1]).astype(np.float32))
@@ -42,7 +42,7 @@ def norm(shape: tuple[int, ...], epsilon: float = 1e-5, is_swapped: bool = False
 def layer_norm(
     shape: tuple[int, ...], epsilon: float = 1e-12, is_swapped: bool = False
 ) -> list[Node]:
-    """Return the nodes of a norm by mean and variance; `is_swapped`: inputs that may be."""
+    """Return the nodes of layer norm over rows; `is_swapped`: inputs of commutative ops."""
     x, square, by_scale, result = (t(shape) for _ in range(4))
     mean, variance, raised, root = (t((*shape[:-1], 1)) for _ in range(4))
     rng, order = np.random.default_rng(8), -1 if is_swapped else 1
@@ -64,7 +64,7 @@ def layer_norm(
 
 
 def share(shape: tuple[int, ...], is_own: bool = True, is_swapped: bool = False) -> list[Node]:
-    """Return the nodes of floats times a logistic function; `is_own`: of the same floats."""
+    """Return LOGISTIC and MUL; `is_own`: the gate multiplies itself, which is SiLU."""
     gate, logistic = t(shape), t(shape)
     pair = [gate if is_own else t(shape), logistic][:: -1 if is_swapped else 1]
     return [op("LOGISTIC", [gate], [logistic]), op("MUL", pair, [t(shape)], PLAIN)]
@@ -73,7 +73,7 @@ def share(shape: tuple[int, ...], is_own: bool = True, is_swapped: bool = False)
 def scaled(
     shape: tuple[int, ...], has_residual: bool = False, is_swapped: bool = False
 ) -> list[Node]:
-    """Return the nodes that scale and move columns; `is_swapped`: the inputs of each."""
+    """Return a MUL and an ADD with a constant row each; `is_swapped`: inputs of both."""
     rng, order = np.random.default_rng(shape[-1]), -1 if is_swapped else 1
     rows = [const(rng.normal(0, 1, shape[-1]).astype(np.float32)) for _ in range(2)]
     first, added, grown = t(shape), t(shape), t(shape)
@@ -87,7 +87,7 @@ def scaled(
 
 
 def rope(shape: tuple[int, ...], angles: tuple[int, ...] | None = None) -> list[Node]:
-    """Return the nodes that turn pairs of the halves of rows; `angles`: their shape."""
+    """Return the nodes of a rotary embedding over halves of rows; `angles`: shape of the angles."""
     half = (*shape[:-1], shape[-1] // 2)
     source, cos, sin = t(shape), t(angles or half[1:]), t(angles or half[1:])
     one, two, *products, less, more = (t(half) for _ in range(8))
@@ -105,7 +105,7 @@ def rope(shape: tuple[int, ...], angles: tuple[int, ...] | None = None) -> list[
 
 
 def gate(shape: tuple[int, ...], is_swapped: bool = False) -> list[Node]:
-    """Return the nodes of a gate by its logistic function; `is_swapped`: each MUL's inputs."""
+    """Return the nodes of SwiGLU's gate: SiLU times another tensor; `is_swapped`: MUL's inputs."""
     source, other, share, silu = (t(shape) for _ in range(4))
     order = -1 if is_swapped else 1
     return [
@@ -123,9 +123,10 @@ def attention(
     is_swapped: bool = False,
     is_scaled_last: bool = False,
 ) -> list[Node]:
-    """Return the nodes of attention; `shape`: of the queries; None: no mask, no MUL.
+    """Return the nodes of attention for queries of this shape.
 
-    `is_scaled_last`: the MUL is behind the mask, as of relative distances.
+    `mask`, `scale`: None leaves out the ADD or MUL. `is_scaled_last`: the MUL follows the ADD, as
+    with relative positions.
     """
     *outer, rows, head = shape
     queries, keys, values = t(shape), t((*outer, places, head)), t((*outer, places, head))
@@ -148,8 +149,8 @@ def attention(
         nodes, scores = [product, adding, scaling], scaled
     shares = t(scores.shape)
     nodes.append(op("SOFTMAX", [scores], [shares], {"beta": 1.0}))
-    taken = {"adj_x": False, "adj_y": False}
-    return [*nodes, op("BATCH_MATMUL", [shares, values], [t(shape)], taken)]
+    options = {"adj_x": False, "adj_y": False}
+    return [*nodes, op("BATCH_MATMUL", [shares, values], [t(shape)], options)]
 
 
 def shifted(
@@ -160,9 +161,9 @@ def shifted(
     is_swapped: bool = False,
     are_halves: bool = False,
 ) -> list[Node]:
-    """Return the nodes of int4 weights in blocks with shifts.
+    """Return a FULLY_CONNECTED of blockwise int4 weights, and one that adds a shift for each block.
 
-    `is_swapped`: the ADD's inputs. `are_halves`: each shift is a float16, too.
+    `is_swapped`: inputs of the ADD. `are_halves`: float16 can represent each shift.
     """
     rng = np.random.default_rng(out_c)
     depth = blocks * size
@@ -187,14 +188,14 @@ def shifted(
 
 
 def seen(places: int, *counts: int, hidden: float = HIDDEN) -> Tensor:
-    """Return a mask of which each row shows the first so many places."""
+    """Return an additive mask whose row i shows the first counts[i] places."""
     rows = np.full((len(counts), places), hidden, np.float32)
     for row, count in zip(rows, counts, strict=True):
         row[:count] = 0
     return const(rows)
 
 
-# Rows of which one sees no place of the first half, and one no place of the last.
+# One row sees no place of the first half, and another none of the last.
 HIDDEN_FIRST = np.zeros((3, 96), np.float32)
 HIDDEN_FIRST[0, :60] = HIDDEN_FIRST[1, 30:] = -np.inf
 NORMS = {
@@ -287,18 +288,18 @@ EVERY = {
 
 
 def partition(nodes: list[Node], outputs: tuple[Tensor, ...] = ()) -> Partition:
-    """Return nodes that run together; what the last one makes is read elsewhere, and `outputs`."""
+    """Return the partition of all nodes; its outputs are the last node's, and `outputs`."""
     graph = graph_of(nodes, outputs=[*nodes[-1].outputs, *outputs])
     return partition_of(graph, range(len(nodes)))
 
 
 def every(node: Node) -> bool:
-    """Accept what a pass makes."""
+    """Accept every fused node."""
     return True
 
 
 def fused(nodes: list[Node], passes: Collection[str] = tuple(PASSES)) -> Node:
-    """Return the one node that passes make of them."""
+    """Return the one node into which passes fuse these."""
     graph = graph_of(nodes)
     whole = partition_of(graph, range(len(nodes)))
     (node,) = run_passes(whole, every, passes).nodes
@@ -306,7 +307,7 @@ def fused(nodes: list[Node], passes: Collection[str] = tuple(PASSES)) -> Node:
 
 
 def given(node: Node, position: int, shape: tuple[int, ...], dtype: str = "float32") -> Node:
-    """Return a node with another input at a place."""
+    """Return a node with another tensor as its input `position`."""
     inputs = [*node.inputs]
     inputs[position] = t(shape, dtype)
     return replace(node, inputs=tuple(inputs))
@@ -315,18 +316,18 @@ def given(node: Node, position: int, shape: tuple[int, ...], dtype: str = "float
 def assert_near_nodes(
     nodes: list[Node], device: DeviceInfo, way: Way, cpu_kernels: str = "reference"
 ) -> None:
-    """Assert that one node runs in their place, and gives what TFLite's nodes do, in floats."""
+    """Assert that one fused node runs instead of these, and is near TFLite's float results."""
     require_isa(way, device)
     model = chain_model(nodes)
     with forced(way):
         delegate = OpenCLDelegate(model, device.index, tune="off", profiling=True)
-        made = interpreter(model, delegate)
+        interp = interpreter(model, delegate)
     reference = interpreter(model, cpu_kernels=cpu_kernels)
     graph = read_model(model)
     for seed in range(3):
         rng = np.random.default_rng(seed)
         values = [rng.normal(0, 1.5, x.shape).astype(np.float32) for x in graph.inputs]
-        for ours, theirs in zip(invoke(made, values), invoke(reference, values), strict=True):
+        for ours, theirs in zip(invoke(interp, values), invoke(reference, values), strict=True):
             bound = 3e-6 * (1 + np.abs(theirs.astype(np.float64)).max())
             assert_close(ours, theirs, bound, f"seed {seed}")
     (op,) = {row.op for row in delegate.profile()}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Guard bytes behind every tensor of an arena: no kernel may write there.
+"""Guard bytes behind each tensor of an arena, which no kernel may write.
 
 kernels/README.md: a kernel may read up to 64 bytes past a tensor's end; it never writes there.
 """
@@ -20,22 +20,22 @@ from delegate.launch import size_bytes
 from delegate.plan import layout
 from delegate.run.executor import Executor
 
-GUARD_BYTES = 64  # behind each tensor, beside the gap to the next multiple of the alignment
+GUARD_BYTES = 64  # behind each tensor, in addition to the padding for alignment
 
 
 @contextmanager
 def guarded() -> Iterator[list[str]]:
-    """Run programs with guard bytes; yields a line for each tensor with writes behind it.
+    """Run programs with guard bytes; yields a list that gets a line for each overrun tensor.
 
-    The plan of an arena stays the real one: tensors that do not live at once share their bytes.
-    A guard byte is a byte that belongs to no tensor at any time.
+    The layout stays real: tensors with disjoint lifetimes share bytes. A guard byte is a byte that
+    never belongs to a tensor.
     """
     written: list[str] = []
     run, room = Executor.run, layout.padded_bytes
     guards_of: dict[Executor, tuple[Any, ...]] = {}
 
     def run_guarded(self: Executor, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
-        if self not in guards_of:  # its later runs find the same bytes there
+        if self not in guards_of:  # no run writes guards, so they are written once
             guards_of[self] = _guard(self)
         offsets, is_guard, guards = guards_of[self]
         run(self, inputs, outputs)
@@ -55,7 +55,7 @@ def _guard(executor: Executor) -> tuple[Any, ...]:
     before = _bytes_of_arena(executor)
     slots = before.reshape(executor.batch, -1)
     is_guard = _guards(offsets, slots.shape[1])
-    # Random bytes: a kernel that goes on too long copies guard bytes to guard bytes.
+    # Random, because a kernel that runs too far may copy guard bytes to guard bytes.
     guards = np.random.default_rng(0).integers(0, 256, slots.shape[1], np.uint8)
     slots[:, is_guard] = guards[is_guard]
     cl.enqueue_copy(executor.copy_strategy.queue, executor.copy_strategy.arena, before)
@@ -83,7 +83,7 @@ def _lines(offsets: Any, places: NDArray[np.intp]) -> list[str]:
         tensor = max((t for t in offsets if offsets[t] <= place), key=lambda t: offsets[t])
         behind.setdefault(tensor, []).append(place - offsets[tensor] - size_bytes(tensor))
     return [
-        f"{len(found)} bytes written behind {tensor.name} ({tensor.dtype} {tensor.shape}), "
-        f"the first {found[0]} bytes past its end"
-        for tensor, found in behind.items()
+        f"{len(distances)} bytes written behind {tensor.name} ({tensor.dtype} {tensor.shape}), "
+        f"the first {distances[0]} bytes past its end"
+        for tensor, distances in behind.items()
     ]

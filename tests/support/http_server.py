@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A web server on this machine, in a thread, that can misbehave as asked."""
+"""A local HTTP server in a thread, with configurable faults."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from typing import Any
 
 @dataclass
 class Page:
-    """What the server answers for one path."""
+    """The server's answer for one path."""
 
     content: bytes = b""
     status: int = 200
     knows_ranges: bool = True
-    has_length: bool = True  # tells the size in advance
+    has_length: bool = True  # sends Content-Length
     cut_after: int | None = None  # bytes sent before the connection is closed
-    stalls: bool = False  # sends nothing more after cut_after bytes, and holds the connection
+    stalls: bool = False  # sends nothing after cut_after bytes, but keeps the connection open
     redirect: str | None = None
 
 
 @dataclass
 class Server:
-    """A running server: its pages may be changed at any time."""
+    """A server; `pages` may change while it runs."""
 
     pages: dict[str, Page] = field(default_factory=dict)
     ranges: list[str | None] = field(default_factory=list)  # the Range header of each request

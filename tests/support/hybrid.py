@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Models with int8 weights and float32 values while they grow, as converters write them."""
+"""A builder of hybrid models: float32 tensors and int8 weights, as converters write them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.support.model import const, op, t
 
 
 def assert_packed_once(launches: Sequence[Launch], *names: str) -> None:
-    """Assert that constants of these names have the same bytes, as many as they say, in each."""
+    """Assert that the constants of these names pack to the same bytes in each launch."""
     for name in names:
         packed = []
         for launch in launches:
@@ -27,7 +27,7 @@ def assert_packed_once(launches: Sequence[Launch], *names: str) -> None:
 
 
 NONE = {"fused_activation_function": "NONE"}
-# The first version of an op that has such weights, where it is not 1.
+# The first version of an op with hybrid weights, if it is not 1.
 _VERSIONS = {
     "BATCH_MATMUL": 4,
     "DEPTHWISE_CONV_2D": 6,
@@ -40,10 +40,10 @@ _VERSIONS = {
 
 @dataclass(slots=True)
 class Hybrid:
-    """The nodes of a model, as they are added; its weights are drawn."""
+    """The nodes of a model in construction, with random weights."""
 
     rng: np.random.Generator
-    is_asymmetric: bool = True  # rows of floats become int8 with a zero point
+    is_asymmetric: bool = True  # rows of inputs are quantised with a zero point
     nodes: list[Node] = field(default_factory=list)
 
     def add(
@@ -58,7 +58,7 @@ class Hybrid:
         return const((about + 0.05 * self.rng.standard_normal(shape)).astype(np.float32))
 
     def weights(self, *shape: int) -> Tensor:
-        """Return int8 weights of one scale, whose products are about as large as their inputs."""
+        """Return int8 weights of one scale, such that products are about as large as inputs."""
         values = np.clip(40 * self.rng.standard_normal(shape), -127, 127).astype(np.int8)
         return const(values, 1 / (40 * math.sqrt(shape[-1])))
 
@@ -66,13 +66,13 @@ class Hybrid:
         return self.add("RESHAPE", [x, const(np.array(shape, np.int32))], shape, new_shape=shape)
 
     def dense(self, x: Tensor, width: int) -> Tensor:
-        """Return the product of rows with drawn weights."""
+        """Return the outputs of a FULLY_CONNECTED. Shapes: (rows, depth) -> (rows, width)"""
         inputs = [x, self.weights(width, x.shape[-1]), self.floats(width)]
         options = {**NONE, "asymmetric_quantize_inputs": self.is_asymmetric, "keep_num_dims": False}
         return self.add("FULLY_CONNECTED", inputs, (x.shape[0], width), **options)
 
     def lstm(self, x: Tensor, cells: int) -> Tensor:
-        """Return the outputs of a layer that remembers from run to run: (1, steps, cells)."""
+        """Return the outputs of a stateful LSTM. Shapes: (1, steps, depth) -> (1, steps, cells)"""
         number = len(self.nodes)
         hidden, cell = (
             t((1, cells), name=f"{what}{number}", is_variable=True) for what in ("hidden", "cell")

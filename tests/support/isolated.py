@@ -13,14 +13,14 @@ from delegate.guard.isolation.worker import IsolationProcess
 
 
 def children(parent: int | None = None) -> set[int]:
-    """Return the numbers of the children of a process, of this one if none is given."""
+    """Return the process ids of the isolated children of a process (default: this one)."""
     tasks = Path(f"/proc/{parent or os.getpid()}/task").glob("*/children")
-    found = [int(child) for task in tasks for child in task.read_text().split()]
-    return {each for each in found if is_alive(each)}
+    pids = [int(child) for task in tasks for child in task.read_text().split()]
+    return {pid for pid in pids if is_alive(pid)}
 
 
 def is_alive(child: int) -> bool:
-    """Whether a process is one of these children, and runs."""
+    """Whether this is a running isolated child."""
     try:
         return b"isolated_child" in Path(f"/proc/{child}/cmdline").read_bytes()
     except OSError:
@@ -28,7 +28,7 @@ def is_alive(child: int) -> bool:
 
 
 def worker_of(thing: OpenCLDelegate | Model) -> IsolationProcess:
-    """Return what has the child of a delegate, or of a model on one device."""
+    """Return the owner of the isolated child of a delegate, or of a model on one device."""
     on: Any = thing._on if isinstance(thing, Model) else thing
     device = on._engine.device
     assert isinstance(device, IsolatedDevice)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Models that TFLite's reference kernels alone cannot judge."""
+"""Models for which TFLite's reference kernels are no oracle."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ import numpy as np
 from delegate.inspect import Graph, Node, Tensor
 from tests.support.model import const, graph_of, op, t
 
-# TFLite's reference SOFTMAX aborts at 512 values or more that are nearly equal.
+# TFLite's reference SOFTMAX aborts on 512 or more nearly equal values.
 CLASSES = 1000
 _SIZE, _DEPTH = 12, 16
 
 
 def depthwise(x: Tensor, y: Tensor) -> Node:
-    """Return a convolution that TFLite's reference kernels round otherwise than its built-in ones.
+    """Return a convolution that TFLite's reference and built-in kernels round differently.
 
     Shapes: (n, h, w, 16) both
     """
@@ -29,26 +29,26 @@ def depthwise(x: Tensor, y: Tensor) -> Node:
 
 
 def picture(height: int = _SIZE) -> Tensor:
-    """Return a tensor of int8."""
+    """Return an int8 tensor (1, height, 12, 16)."""
     return t((1, height, _SIZE, _DEPTH), "int8", 0.031, 3)
 
 
 def lacking() -> Graph:
-    """Return a convolution and a TILE of a version that ai-edge-litert's reference kernels lack."""
+    """Return a convolution and a TILE version that ai-edge-litert's reference kernels lack."""
     y = picture()
     tile = op("TILE", [y, const(np.int32([1, 2, 1, 1]))], [picture(2 * _SIZE)], version=3)
     return graph_of([depthwise(picture(), y), tile])
 
 
 def wrong() -> Graph:
-    """Return a convolution and a SUM of int8, which the reference kernel computes wrongly."""
+    """Return a convolution and an int8 SUM, which the reference kernel computes wrongly."""
     y, total = picture(), t((1, _DEPTH), "int8", 0.5, -4)
     axes = const(np.int32([1, 2]))
     return graph_of([depthwise(picture(), y), op("SUM", [y, axes], [total], {"keep_dims": False})])
 
 
 def aborting() -> Graph:
-    """Return a convolution, a sum a class and a SOFTMAX of them, which are nearly equal."""
+    """Return a convolution, a FULLY_CONNECTED and a SOFTMAX of its nearly equal results."""
     y = picture()
     flat, sums = t((1, _SIZE * _SIZE * _DEPTH), "int8", 0.031, 3), t((1, CLASSES), "int8", 1e-4)
     shares = t((1, CLASSES), "int8", 1 / 256, -128)
@@ -66,6 +66,6 @@ def aborting() -> Graph:
 
 
 def unknown() -> Graph:
-    """Return an op that no TFLite has."""
+    """Return a custom op that no TFLite has."""
     options = {"custom_options": b""}
     return graph_of([op("Nobody", [t((2,))], [t((2,))], options, is_custom=True)])

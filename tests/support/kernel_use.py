@@ -22,7 +22,7 @@ _tests_of: dict[str, set[str]] = defaultdict(set)
 _kernel = Kernels.kernel
 
 
-def _noted(self: Kernels, launch: Launch) -> object:
+def _recording_kernel(self: Kernels, launch: Launch) -> object:
     test, _, phase = os.environ.get("PYTEST_CURRENT_TEST", "").rpartition(" ")
     if phase == "(call)":
         _tests_of[launch.file].add(test)
@@ -30,7 +30,7 @@ def _noted(self: Kernels, launch: Launch) -> object:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    Kernels.kernel = _noted  # type: ignore[method-assign, assignment]
+    Kernels.kernel = _recording_kernel  # type: ignore[method-assign, assignment]
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:

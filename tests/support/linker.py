@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A linker for PoCL's kernels that leaves out the libraries which they do not use.
+"""A faster linker for PoCL's kernels, which omits unused libraries.
 
-PoCL links each kernel it compiles by `ld`, with libc and libgcc. Reading these two takes 15 ms of
-the 25 that a link takes, and no kernel of ours calls them: its functions are PoCL's own and libm's.
+PoCL links each kernel with libc and libgcc. Reading these two takes 15 ms of a link's 25, and our
+kernels call only functions of PoCL and libm.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import os
 import shutil
 from pathlib import Path
 
-# Its output has this name, beside which all others are linked as ever.
+# PoCL's outputs have this name; other links are unchanged.
 _SCRIPT = """#!/bin/sh
 case "$*" in
 */tempfile_*.so.o\\ -lm\\ *)
@@ -25,9 +25,9 @@ exec {ld} "$@"
 
 
 def use_small_links(folder: Path) -> None:
-    """Let PoCL in this process and its children find that linker, which is written into a folder.
+    """Write the linker into a folder, for PoCL in this process and its children.
 
-    Not where there is no `ld`, and where somebody chose another.
+    Does nothing without `ld`, or if COMPILER_PATH is set.
     """
     ld = shutil.which("ld")
     if ld is None or "COMPILER_PATH" in os.environ:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A small Llama with drawn weights as a GGUF file, and what it computes, in floats by numpy."""
+"""A small Llama with random weights as a GGUF file, and its float reference in NumPy."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ Array = NDArray[Any]
 
 
 def vocabulary() -> list[str]:
-    """Return the tokens: those of structure, each byte, and what merges make."""
+    """Return the tokens: special ones, each byte, and the results of merges."""
     from tokenizers import pre_tokenizers
 
     merged = [merge.replace(" ", "") for merge in MERGES]
@@ -41,7 +41,7 @@ def vocabulary() -> list[str]:
 
 
 def drawn(seed: int = 1) -> dict[str, Array]:
-    """Return weights by their names in GGUF."""
+    """Return random weights by their names in GGUF."""
     rng = np.random.default_rng(seed)
     keys = GROUPS * HEAD
 
@@ -51,20 +51,20 @@ def drawn(seed: int = 1) -> dict[str, Array]:
     def row() -> Array:
         return rng.uniform(0.5, 1.5, WIDTH).astype(np.float32)
 
-    found = {"token_embd.weight": matrix(len(vocabulary()), WIDTH), "output_norm.weight": 3 * row()}
+    drawn = {"token_embd.weight": matrix(len(vocabulary()), WIDTH), "output_norm.weight": 3 * row()}
     for number in range(BLOCKS):
-        own = {
+        block = {
             "attn_norm": row(), "ffn_norm": row(), "attn_q": matrix(WIDTH, WIDTH),
             "attn_k": matrix(keys, WIDTH), "attn_v": matrix(keys, WIDTH),
             "attn_output": matrix(WIDTH, WIDTH), "ffn_gate": matrix(FEED, WIDTH),
             "ffn_up": matrix(FEED, WIDTH), "ffn_down": matrix(WIDTH, FEED),
         }  # fmt: skip
-        found |= {f"blk.{number}.{name}.weight": values for name, values in own.items()}
-    return found
+        drawn |= {f"blk.{number}.{name}.weight": values for name, values in block.items()}
+    return drawn
 
 
 def fields() -> dict[str, Any]:
-    """Return what the file says beside the weights; lists are arrays of strings or numbers."""
+    """Return the file's metadata; lists are arrays of strings or numbers."""
     tokens = vocabulary()
     return {
         "llama.block_count": BLOCKS, "llama.context_length": 1024,
@@ -87,7 +87,7 @@ def write_gguf(
     architecture: str = "llama",
     **changes: Any,
 ) -> Path:
-    """Write the file and return its path. `changes`: fields, "." as "__"; None leaves one out."""
+    """Write the file and return its path. `changes`: fields, "." as "__"; None omits one."""
     writer = gguf.GGUFWriter(path, architecture)
     given = fields() | {name.replace("__", "."): value for name, value in changes.items()}
     for name, value in given.items():
@@ -118,17 +118,19 @@ def _type_of(name: str, values: Array) -> str:
 
 
 def carried_model(path: Path, places: int, pieces: Sequence[int], has_mask: bool) -> bytes:
-    """Return a model of the file as litert-torch spells it: caches are inputs and outputs."""
+    """Return the file's model as litert-torch writes it: caches are inputs and outputs."""
     weights = LlamaWeights(Llama(str(path)), "int8", lambda part: None)
-    made = {f"prefill_{size}": graphs(weights, places, size)["prefill"] for size in pieces}
-    made["decode"] = graphs(weights, places, pieces[0])["decode"]
-    return write_signatures({name: _carried(graph, has_mask) for name, graph in made.items()})
+    by_signature = {f"prefill_{size}": graphs(weights, places, size)["prefill"] for size in pieces}
+    by_signature["decode"] = graphs(weights, places, pieces[0])["decode"]
+    return write_signatures(
+        {name: _carried(graph, has_mask) for name, graph in by_signature.items()}
+    )
 
 
 def _carried(graph: Graph, has_mask: bool) -> Graph:
-    """Return a graph of network.py whose variables are inputs and outputs; a prefill gives these.
+    """Return a graph of network.py with its variables as inputs and outputs.
 
-    Where the last variable is assigned, no later node of a prefill is needed.
+    A prefill has no other outputs, so it ends where the last variable is assigned.
     """
     tokens, start, *_ = graph.inputs
     count, inputs, outputs = tokens.shape[0], list[Tensor](), dict[str, Tensor]()
@@ -166,13 +168,13 @@ def _carried(graph: Graph, has_mask: bool) -> Graph:
             nodes.append(dataclasses.replace(node, inputs=own))
     if count == 1:
         outputs["logits"] = graph.outputs[0]
-    made = graph_of(nodes, inputs, [*outputs.values()])
-    indices = dict(zip(outputs, (tensor.index for tensor in made.outputs), strict=True))
-    return dataclasses.replace(made, output_names=indices)
+    whole_graph = graph_of(nodes, inputs, [*outputs.values()])
+    indices = dict(zip(outputs, (tensor.index for tensor in whole_graph.outputs), strict=True))
+    return dataclasses.replace(whole_graph, output_names=indices)
 
 
 class FloatLlama:
-    """The network on floats, of the weights as the file has them, neighbours turning together."""
+    """The network in float64, with the file's weights and interleaved rotary embedding."""
 
     def __init__(self, path: Path) -> None:
         self._w = {
@@ -192,30 +194,30 @@ class FloatLlama:
                              "ffn_gate", "ffn_up", "ffn_down")
             }  # fmt: skip
             h = _norm(x, w["attn_norm"])
-            q = _turned((h @ w["attn_q"].T).reshape(count, HEADS, HEAD))
-            k = _turned((h @ w["attn_k"].T).reshape(count, GROUPS, HEAD))
+            q = _rotated((h @ w["attn_q"].T).reshape(count, HEADS, HEAD))
+            k = _rotated((h @ w["attn_k"].T).reshape(count, GROUPS, HEAD))
             v = (h @ w["attn_v"].T).reshape(count, GROUPS, HEAD)
             k, v = (np.repeat(each, HEADS // GROUPS, 1) for each in (k, v))
             scores = np.einsum("ihd,jhd->hij", q, k) / np.sqrt(HEAD) + later
             shares = np.exp(scores - scores.max(-1, keepdims=True))
             shares /= shares.sum(-1, keepdims=True)
-            taken = np.einsum("hij,jhd->ihd", shares, v).reshape(count, WIDTH)
-            x = x + taken @ w["attn_output"].T
+            attended = np.einsum("hij,jhd->ihd", shares, v).reshape(count, WIDTH)
+            x = x + attended @ w["attn_output"].T
             h = _norm(x, w["ffn_norm"])
             gate = h @ w["ffn_gate"].T
             x = x + (gate / (1 + np.exp(-gate)) * (h @ w["ffn_up"].T)) @ w["ffn_down"].T
-        found: Array = _norm(x, self._w["output_norm.weight"]) @ self._w["token_embd.weight"].T
-        return found
+        logits: Array = _norm(x, self._w["output_norm.weight"]) @ self._w["token_embd.weight"].T
+        return logits
 
 
 def _norm(x: Array, weights: Array) -> Array:
-    found: Array = x / np.sqrt((x * x).mean(-1, keepdims=True) + EPSILON) * weights
-    return found
+    normalised: Array = x / np.sqrt((x * x).mean(-1, keepdims=True) + EPSILON) * weights
+    return normalised
 
 
-def _turned(x: Array) -> Array:
-    """Turn values 2 i and 2 i + 1 of each head. Shapes: (tokens, heads, head) -> the same"""
+def _rotated(x: Array) -> Array:
+    """Rotate values 2 i and 2 i + 1 of each head. Shapes: (tokens, heads, head) -> the same"""
     rates = BASE ** -(np.arange(0, HEAD, 2) / HEAD)
-    turned = np.exp(1j * np.arange(len(x))[:, None, None] * rates)
-    pairs = (x[..., ::2] + 1j * x[..., 1::2]) * turned
+    rotations = np.exp(1j * np.arange(len(x))[:, None, None] * rates)
+    pairs = (x[..., ::2] + 1j * x[..., 1::2]) * rotations
     return np.stack([pairs.real, pairs.imag], -1).reshape(x.shape)

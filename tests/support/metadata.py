@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Models that carry metadata and files, as TensorFlow's metadata writer and others make them."""
+"""Models with embedded metadata and files, as TensorFlow's metadata writer writes them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 from delegate.format.tree import Tree, packed
 from tflite_opencl.rewrites.tree import read_tree, write_tree
 
-# What a tensor's metadata may be made of; the numbers are those of metadata_schema.fbs.
+# Enums of metadata_schema.fbs.
 CONTENTS = {"feature": 1, "image": 2, "bounding box": 3}
 KINDS = {"axis labels": 2, "value labels": 3, "score calibration": 4}
 
@@ -22,10 +22,10 @@ def with_metadata(
     outputs: Sequence[Mapping[str, Any]] = (),
     files: Mapping[str, bytes] | None = None,
 ) -> bytes:
-    """Return the model with metadata of its inputs and outputs, and files behind it.
+    """Return the model with metadata of its inputs and outputs, and an archive of files.
 
-    A tensor has: name, content, mean, std, threshold, calibration (transform, default), and files
-    as (name, kind, locale).
+    Keys of a tensor: name, content, mean, std, threshold, calibration (transform, default), and
+    files (name, kind, locale).
     """
     content = metadata(inputs, outputs)
     tree, rest = read_tree(memoryview(model))
@@ -36,7 +36,7 @@ def with_metadata(
 
 
 def with_files(model: bytes, files: Mapping[str, bytes]) -> bytes:
-    """Return the model with a zip archive behind it."""
+    """Return the model with a zip archive appended."""
     if not files:
         return model
     packed = io.BytesIO()
@@ -48,7 +48,7 @@ def with_files(model: bytes, files: Mapping[str, bytes]) -> bytes:
 
 
 def metadata(inputs: Sequence[Mapping[str, Any]], outputs: Sequence[Mapping[str, Any]]) -> bytes:
-    """Return the flatbuffer of metadata."""
+    """Return the flatbuffer of the metadata."""
     subgraph = {
         "input_tensor_metadata": [*map(_tensor, inputs)],
         "output_tensor_metadata": [*map(_tensor, outputs)],

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Small models for TFLite and lower(): the suite's builder under the tests' short names.
+"""Small models for TFLite and lower(): the builder of tflite_opencl, under shorter names.
 
 model = one_op_model(
     "CONV_2D",
@@ -45,7 +45,7 @@ def one_op_graph(
     version: int = 1,
     is_custom: bool = False,
 ) -> Graph:
-    """Return the graph of a one-op model as the reader gives it: all options are there."""
+    """Return the graph of a one-op model as the reader returns it, with all options."""
     return read_model(one_op_model(name, inputs, outputs, options, version, is_custom))
 
 
@@ -66,9 +66,9 @@ def chain_model(
     inputs: Sequence[Tensor] | None = None,
     outputs: Sequence[Tensor] | None = None,
 ) -> bytes:
-    """Return a .tflite model of several nodes, joined by the tensors they share.
+    """Return a .tflite model of several nodes, connected by shared tensors.
 
-    Nodes may be as `lower` sees them: what variable tensors become is no output in a file.
+    Nodes may have the outputs that `remembering` adds; the file omits them.
     """
     own = [
         replace(node, outputs=node.outputs[: len(node.outputs) - len(written_variables(node))])
@@ -80,12 +80,12 @@ def chain_model(
 
 
 def remembering(node: Node) -> Node:
-    """Return a node that writes variable tensors as `lower` sees it."""
+    """Return a node as `lower` sees it: new values of its variable tensors are outputs."""
     return with_variables(graph_of([node])).nodes[0]
 
 
 def graph_values(graph: Graph) -> dict[str, Any]:
-    """Return all a graph holds as plain values, for comparing two graphs by ==."""
+    """Return a graph's contents as plain values, which `==` can compare."""
 
     def indices(tensors: Iterable[Tensor | None]) -> list[int | None]:
         return [None if tensor is None else tensor.index for tensor in tensors]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What tests of ops that only move bytes share: tensors, ways to run, blocks of pixels."""
+"""Shared code of tests of ops that only move bytes: tensors, strategies, assertions."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.support.compare import RUNTIME, interpreter, invoke
 from tests.support.model import chain_model, const, t
 
 ANY = ("uint8", "int8", "int16", "int32", "int64", "float16", "float32", "bool")
-# Groups of 64 work-items, of one row by row, and of one element by element.
+# Work-groups of 64 work-items; of one that copies rows; of one that copies elements.
 MOVE_WAYS = (SIMT, LANES_8, replace(LANES_8, name="lanes8-plain", alternative="plain"))
 
 
@@ -38,7 +38,7 @@ def one_value(value: float, dtype: str = "uint8", zero: int = 3) -> Tensor:
 
 
 def assert_moved(node: Node, device: DeviceInfo, way: Way, seed: int = 0) -> set[str]:
-    """Assert that a node gives TFLite's bytes this way; return the alternatives' names.
+    """Assert that a node gives TFLite's bytes with this strategy; return the alternatives' names.
 
     What an older runtime does not take is no case.
     """
@@ -51,7 +51,7 @@ def assert_moved(node: Node, device: DeviceInfo, way: Way, seed: int = 0) -> set
 
 
 def assert_moved_or_refused(node: Node, device: DeviceInfo, way: Way, seed: int) -> None:
-    """The same for a drawn node: one that TFLite does not take is no case."""
+    """Assert the same for a drawn node; reject one that TFLite does not run."""
     kernels = _kernels_that_run(node, chain_model([node], outputs=node.outputs))
     if kernels is None:
         reject()
@@ -59,12 +59,12 @@ def assert_moved_or_refused(node: Node, device: DeviceInfo, way: Way, seed: int)
 
 
 def _kernels_that_run(node: Node, model: bytes) -> str | None:
-    """Return the oracle: some kernels take a model and fail when it runs."""
+    """Return the CPU kernels that run a model: some accept it and fail in the run."""
     for kernels in ("reference", "builtin"):
         try:
-            made = interpreter(model, cpu_kernels=kernels)
-            given = [np.zeros(d["shape"], d["dtype"]) for d in made.get_input_details()]
-            invoke(made, given)
+            interp = interpreter(model, cpu_kernels=kernels)
+            given = [np.zeros(d["shape"], d["dtype"]) for d in interp.get_input_details()]
+            invoke(interp, given)
         except (RuntimeError, ValueError):
             continue
         return kernels

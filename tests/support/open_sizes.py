@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A classifier whose picture may be of any size, as Keras makes them: (1, -1, -1, 3)."""
+"""A classifier with dynamic height and width, as Keras exports them: (1, -1, -1, 3)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ OPEN = (1, -1, -1, 3)
 def open_classifier(least: int = 1, is_planar: bool = False) -> bytes:
     """Return a model that ranks a picture's channels by their means.
 
-    `least`: the height and width that it does not run below: a window of VALID padding.
+    `least`: the smallest height and width that it runs with: a window of VALID padding.
     """
     shape = (1, 3, 1, 1) if is_planar else (1, 1, 1, 3)
     signature = (1, 3, -1, -1) if is_planar else OPEN

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Errors as a driver's calls raise them, and devices with what engines do not ask them for."""
+"""Driver errors, contexts and devices that stay open between tests, and a device profile."""
 
 from __future__ import annotations
 
@@ -20,25 +20,24 @@ from delegate.run.device import Device
 
 
 def opencl_error(kind: type[cl.Error], call: str, status: int) -> cl.Error:
-    """Return pyopencl's exception for a call that gave this status."""
+    """Return pyopencl's exception for a call with this status."""
     return kind(_cl._ErrorRecord(call, status, ""))
 
 
-# A whole run of the tests may keep another device's limits: TEST_DEVICE_PROFILE=v3d
+# The device profile of all op tests: TEST_DEVICE_PROFILE=v3d
 PROFILE = os.environ.get("TEST_DEVICE_PROFILE") or None
-# PoCL takes 2 MB of memory for each.
+# PoCL needs 2 MB of memory for each.
 MOST_PROGRAMS = 250
 _held: dict[DeviceInfo, Context] = {}
 
 
 def hold_context(device: DeviceInfo) -> None:
-    """Keep the context that delegates share open between tests, with the programs built in it.
+    """Keep the shared context of a device open between tests, with its programs.
 
-    Else it would go with each test's delegate, and PoCL would compile its programs again for the
-    next one.
+    Otherwise each test's delegate would close it, and PoCL would compile the programs again.
     """
     opened = _opened(device)
-    # Another one than before where an error ended the sharing of that.
+    # A new context if an error ended the sharing of the last one.
     context = shared_context(opened.cl_device, opened.identity)
     if len(context.programs) > MOST_PROGRAMS:
         context.programs.clear()
@@ -50,7 +49,7 @@ _last_flags = ""
 
 
 def build_with(monkeypatch: pytest.MonkeyPatch, flags: str) -> None:
-    """Let PoCL compile with these flags, too; what the held contexts have of others goes."""
+    """Add flags to PoCL's compiler; drop programs that were built with others."""
     global _last_flags
     if flags:
         monkeypatch.setenv(_FLAGS, flags)
@@ -62,25 +61,25 @@ def build_with(monkeypatch: pytest.MonkeyPatch, flags: str) -> None:
             context.programs.clear()
 
 
-_kept: dict[tuple[Any, ...], Device] = {}
+_cached: dict[tuple[Any, ...], Device] = {}
 
 
-def open_kept(options: Options) -> Device:
-    """Open a device as `open_device` does, or return a copy of what was opened so before.
+def open_cached(options: Options) -> Device:
+    """Open a device as `open_device` does, or return a copy of one with equal options.
 
-    Opening one takes milliseconds: rusticl's queue, all devices' names, what is proven.
+    Opening one takes milliseconds.
     """
     if options.own_context:
         return open_device(options)
-    asked = options.device, options.profiling, options.profile, frozenset(options.exclude_isa)
-    kept = _kept.get(asked)
-    if kept is None or kept.context is not shared_context(kept.cl_device, kept.identity):
-        kept = _kept[asked] = open_device(options)
-    return copy(kept)  # a delegate closes its own
+    key = options.device, options.profiling, options.profile, frozenset(options.exclude_isa)
+    device = _cached.get(key)
+    if device is None or device.context is not shared_context(device.cl_device, device.identity):
+        device = _cached[key] = open_device(options)
+    return copy(device)  # because a delegate closes its device
 
 
 def vector_width(device: DeviceInfo) -> int:
-    """Return the lanes of the device's own vectors of 32-bit integers; 1: it has none."""
+    """Return the device's native vector width for 32-bit integers."""
     return int(_opened(device).cl_device.native_vector_width_int)
 
 

@@ -20,9 +20,9 @@ from tflite_opencl.conformance.cases.binary import pair
 Shape = tuple[int, ...]
 QUANT = ("uint8", "int8", "int16")
 COMPARISONS = ("EQUAL", "NOT_EQUAL", "LESS", "LESS_EQUAL", "GREATER", "GREATER_EQUAL")
-# More end the process in some ops of tflite-runtime.
+# More dimensions crash some ops of tflite-runtime.
 MOST_DIMENSIONS = 4 if installed_rules().runtime == "tflite-runtime" else 5
-# How two shapes may be broadcast together, by what is new in each.
+# Pairs of shapes that broadcast.
 BROADCASTS: dict[str, tuple[Shape, Shape]] = {
     "equal": ((1, 7, 5, 3), (1, 7, 5, 3)),
     "one": ((1,), (1,)),
@@ -47,7 +47,7 @@ def every_pair(dtype: str) -> list[NDArray[Any]]:
 
 @st.composite
 def broadcast_shapes(draw: st.DrawFn) -> tuple[Shape, Shape]:
-    """Draw two shapes of as many dimensions as TFLite broadcasts."""
+    """Draw two shapes that broadcast, of up to MOST_DIMENSIONS dimensions."""
     full = draw(st.lists(st.integers(1, 6), max_size=MOST_DIMENSIONS))
     if full and draw(st.booleans()):
         full[-1] = draw(st.integers(1, 40))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pictures of any kind, made byte by byte or by Pillow, and label_image's own decoder."""
+"""Encoders of pictures, byte by byte or by Pillow, and TFLite label_image's BMP decoder."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def bmp(
     masks: tuple[int, ...] = (),
     gap: bytes = b"",
 ) -> bytes:
-    """Return a BMP of numbers (h, w): palette indices or packed pixels of that many bits."""
+    """Return a BMP of values (h, w): palette indices or packed pixels of `bits` bits."""
     height, width = values.shape
     rows = b""
     for row in values if top_down else values[::-1]:
@@ -81,7 +81,7 @@ def bmp(
 
 
 def bgr(pixels: Pixels) -> NDArray[np.uint32]:
-    """Pack (h, w, 3 or 4) into BMP's blue-lowest numbers."""
+    """Pack RGB or RGBA pixels (h, w, 3 or 4) into BMP's integers, blue in the lowest byte."""
     wide = pixels.astype(np.uint32)
     weights = np.array([1 << 16, 1 << 8, 1, 1 << 24], np.uint32)[: pixels.shape[2]]
     return np.asarray((wide * weights).sum(axis=2), np.uint32)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Python in a process of its own, for what must not end or spoil the test's."""
+"""Python code in a child process, so that it cannot end or change the test's process."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 
 
-# Root reads and writes what its modes forbid, but not without these two.
+# Without these capabilities root is subject to file modes.
 _AS_A_USER = ("setpriv", "--bounding-set=-dac_override,-dac_read_search")
 
 
 def run_python(code: str, *arguments: object, is_root: bool = True, **environment: str) -> str:
-    """Return what the code prints to stdout; assert that it ends well.
+    """Return the code's stdout; assert that its exit code is 0.
 
-    `is_root`: where this process is root's, the code may read and write everything, too.
+    `is_root`: False drops root's capability to ignore file modes.
     """
     before = () if is_root or os.geteuid() != 0 else _AS_A_USER
     child = subprocess.run(
@@ -38,12 +38,12 @@ def run_python(code: str, *arguments: object, is_root: bool = True, **environmen
 
 
 def on_terminal(code: str, *arguments: object, **environment: str) -> str:
-    """Return what the code shows on a terminal, without colours; assert that it ends well."""
+    """Return the code's output on a terminal, without escapes; assert that its exit code is 0."""
     return re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", sent_to_terminal(code, *arguments, **environment))
 
 
 def sent_to_terminal(code: str, *arguments: object, **environment: str) -> str:
-    """Return all that the code sends to a terminal; assert that it ends well."""
+    """Return the code's output on a terminal; assert that its exit code is 0."""
     own, terminal = pty.openpty()
     with subprocess.Popen(
         [sys.executable, "-W", "ignore", "-c", code, *map(str, arguments)],
@@ -56,7 +56,7 @@ def sent_to_terminal(code: str, *arguments: object, **environment: str) -> str:
     ) as child:  # fmt: skip
         os.close(terminal)
         shown = b""
-        with contextlib.suppress(OSError):  # the terminal is gone when the child is
+        with contextlib.suppress(OSError):  # EIO when the child has ended
             while part := os.read(own, 4096):
                 shown += part
     os.close(own)

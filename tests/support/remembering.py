@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs of a graph with variable tensors, with resets between, against the reference kernels."""
+"""Comparison of stateful graphs with the reference kernels, over several runs and resets."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from tflite_opencl.oracle.remembered import remembered_bounds
 
 
 def assert_runs(graph: Graph, device: DeviceInfo, counts: tuple[int, ...], seed: int = 0) -> None:
-    """Assert that runs of random values are exact, or floats in bound, with a reset after so many.
+    """Assert that runs are exact, or floats within bounds; variables are reset after each count.
 
-    Skips where this TFLite does not run the graph.
+    Skips if this TFLite does not run the graph.
     """
     model = write_model(graph)
     graph = read_model(model)
     rng = np.random.default_rng(seed)
 
     def run(graph: Graph, sets: list[Arrays]) -> list[Arrays]:
-        made = interpreter(write_model(graph))
-        return [invoke(made, inputs) for inputs in sets]
+        interp = interpreter(write_model(graph))
+        return [invoke(interp, inputs) for inputs in sets]
 
     try:
         reference = interpreter(model)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A benchmark's report with a bit of everything, none of it measured."""
+"""A benchmark report with every kind of entry and invented numbers."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ RATE = Goal("throughput", 1000, 2000, "pictures/s", is_least=True)
 
 
 def times(min_ms: float, ours_ms: float) -> PathTimes:
-    """Return a path of 100 runs whose median is a tenth more than its minimum."""
+    """Return the times of 100 runs whose median is 10 % above the minimum."""
     ratio = ours_ms / min_ms
     return PathTimes(100, min_ms, min_ms * 1.1, ratio, ratio * 1.1, (ratio * 0.9, ratio * 1.2))
 
 
 def row(name: str, ratio: float, not_judged: str = "") -> RowResult:
-    """Return a row that compares 1 ms with XNNPACK's time."""
+    """Return a row with 1 ms for OpenCL and 1 / `ratio` ms for XNNPACK."""
     return RowResult(
         name,
         f"case of {name}",
@@ -41,7 +41,7 @@ def row(name: str, ratio: float, not_judged: str = "") -> RowResult:
 
 
 def report() -> BenchmarkReport:
-    """Return rows of every verdict, a series and a profiled model."""
+    """Return a report with rows of every verdict, two series and a profiled model."""
     return BenchmarkReport(
         machine={"GPU": "a GPU", "CPU": "a CPU with units", "OpenCL 0": "a device"},
         rows=[

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Passes on graphs, tried: the same outputs by the reference kernels, and drawn convolutions."""
+"""Assertions on passes of tflite_opencl.rewrites, and strategies of convolutions."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ class Rewrite(Protocol):
 def assert_exact_rewrite(
     graph: Graph, rewrite: Rewrite, seed: int = 0, is_slow: bool = False
 ) -> tuple[Graph, Notes]:
-    """Assert that a pass changes no output, and that it is done after one time.
+    """Assert that a pass changes no output, and is idempotent.
 
-    Return the new graph, as it is read back, and the notes. `is_slow`: one input set is enough.
+    Return the new graph, written and read back, and the notes. `is_slow`: use one input set.
 
     Raises:
-        AssertionError: an output, an input's or an output's name differs, or a second time
-            changes something.
+        AssertionError: an output, or the name of an input or output differs, or a second
+            application changes something.
     """
     notes = Notes()
     after = rewrite(graph, notes)
@@ -50,12 +50,12 @@ def assert_exact_rewrite(
 
 
 def reasons(notes: Notes) -> list[str]:
-    """Return why nodes were left."""
+    """Return the reasons of nodes that the pass left."""
     return [record.text for record in notes if not record.treated]
 
 
 def left_by(rewrite: Rewrite, graph: Graph) -> list[str]:
-    """Return why a pass left the nodes of a graph; it must leave all of it as it is."""
+    """Assert that a pass leaves a graph unchanged; return the reasons."""
     notes = Notes()
     assert rewrite(graph, notes) is graph
     assert not any(record.treated for record in notes)
@@ -63,12 +63,12 @@ def left_by(rewrite: Rewrite, graph: Graph) -> list[str]:
 
 
 def whole(graph: Graph) -> Graph:
-    """Return the graph as the reader gives it: all options are there."""
+    """Return the graph written and read back, so with all options."""
     return read_model(write_model(graph))
 
 
 def chain(cases: Sequence[Convolution], seed: int = 0) -> Graph:
-    """Return convolutions one after the other; each reads what the one before it makes."""
+    """Return a chain of convolutions."""
     nodes: list[Node] = []
     for number, case in enumerate(cases):
         if nodes:
@@ -76,12 +76,12 @@ def chain(cases: Sequence[Convolution], seed: int = 0) -> Graph:
             if min(case.out_size()) < 1:
                 break
         node = case.node(seed + number)
-        nodes.append(_joined(node, nodes[-1].outputs[0]) if nodes else node)
+        nodes.append(_connected(node, nodes[-1].outputs[0]) if nodes else node)
     return whole(graph_of(nodes))
 
 
-def _joined(node: Node, source: Tensor) -> Node:
-    """Return a convolution that reads `source`, whose scale its bias follows."""
+def _connected(node: Node, source: Tensor) -> Node:
+    """Return a convolution that reads `source`, with the bias scale adapted."""
     _, weights, *biases = node.inputs
     assert weights is not None
     assert weights.quantization is not None
@@ -97,9 +97,9 @@ def _joined(node: Node, source: Tensor) -> Node:
 
 @st.composite
 def drawn_convolutions(draw: st.DrawFn, dtype: str = "") -> Convolution:
-    """Draw a convolution with a kernel up to 7x7, strided or dilated or both, whose output exists.
+    """Draw a convolution of kernels up to 7x7, with strides and dilations, and some output.
 
-    Sizes are odd as often as even; strides of both axes are mostly equal.
+    Strides of both axes are mostly equal.
     """
     dtype = dtype or draw(DTYPES)
     small = st.integers(1, 3)

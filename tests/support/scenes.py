@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A detector and a segmenter of a few pixels, whose results follow from the picture's colours.
+"""A tiny detector and segmenter, whose results follow from the picture's colours.
 
-And models whose outputs are the same for each picture.
+Also models with constant outputs.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ _POST_PROCESS = {
 
 
 def detector() -> bytes:
-    """Return a model that finds green (class 0) and blue (class 1) halves of a 4x4 picture.
+    """Return a model that detects green (class 0) and blue (class 1) halves of a 4x4 picture.
 
-    Red is the background. The scores are the halves' means; the boxes are the halves.
+    Red is the background. The boxes are the halves, and the scores their means.
     """
     picture = t((1, 4, 4, 3), "uint8", 1 / 255, 0)
     halves = t((1, 1, 2, 3), "uint8", 1 / 255, 0)
     real, scores = t((1, 1, 2, 3)), t((1, 2, 3))
     window = {"stride_w": 2, "stride_h": 4, "filter_width": 2, "filter_height": 4}
     anchors = np.array([[0.5, 0.25, 1, 0.5], [0.5, 0.75, 1, 0.5]], np.float32)
-    found = [t((1, 4, 4)), t((1, 4)), t((1, 4)), t((1,))]
+    results = [t((1, 4, 4)), t((1, 4)), t((1, 4)), t((1,))]
     boxes = const(np.zeros((1, 2, 4), np.float32))
     options = {"custom_options": bytes(flexbuffers.Dumps(_POST_PROCESS))}
     nodes = [
@@ -43,15 +43,15 @@ def detector() -> bytes:
         op("DEQUANTIZE", [halves], [real]),
         op("RESHAPE", [real], [scores], {"new_shape": [1, 2, 3]}),
         op(
-            "TFLite_Detection_PostProcess", [boxes, scores, const(anchors)], found, options,
+            "TFLite_Detection_PostProcess", [boxes, scores, const(anchors)], results, options,
             is_custom=True,
         ),
     ]  # fmt: skip
-    return chain_model(nodes, outputs=found)
+    return chain_model(nodes, outputs=results)
 
 
 def segmenter() -> bytes:
-    """Return a model that gives each pixel of a 4x4 picture the class of its largest channel."""
+    """Return a model whose class of each pixel of a 4x4 picture is its largest channel."""
     picture = t((1, 4, 4, 3), "uint8", 1 / 255, 0)
     classes = t((1, 4, 4), "int32")
     axis = const(np.array(3, np.int32))
@@ -59,7 +59,7 @@ def segmenter() -> bytes:
 
 
 def constant_model(*outputs: NDArray[np.float32], side: int = 64) -> bytes:
-    """Return a model of a square picture that gives these outputs, by nodes that compute them."""
+    """Return a model of a square picture that computes these outputs for any values."""
     picture, mean = t((1, side, side, 3), "float32"), t((1,))
     nothing, axes = t((1,)), const(np.array([1, 2, 3], np.int32))
     nodes = [

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A service of the tests' own: in a thread, on a free port, with stand-ins for devices."""
+"""An inference server in a thread, on a free port, with a fake device."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ DOUBLES = ModelSignature(
 
 
 class Doubling:
-    """Doubles what it is given; `work` is called first, with the number of pictures."""
+    """A runner that doubles its inputs; it calls `work` with the number of pictures before."""
 
     device, nodes = "a stand-in", (1, 1)
 
@@ -55,14 +55,14 @@ def served(
 def serving(
     load: Callable[[], Sequence[Served]], bounds: Bounds = BOUNDS
 ) -> Iterator[tuple[str, Server, Callable[[], None]]]:
-    """Give the address HOST:PORT, the server, and what tells it to end."""
+    """Yield the address HOST:PORT, the server, and a function that ends it."""
     server, loop, end = Server(bounds, Metrics()), asyncio.new_event_loop(), asyncio.Event()
-    told: list[str] = []
+    addresses: list[str] = []
     is_listening = threading.Event()
     failures: list[BaseException] = []
 
     def listening(address: tuple[Any, ...]) -> None:
-        told.append(f"{address[0]}:{address[1]}")
+        addresses.append(f"{address[0]}:{address[1]}")
         is_listening.set()
 
     def work() -> None:
@@ -78,7 +78,7 @@ def serving(
     thread.start()
     try:
         assert is_listening.wait(30)
-        yield told[0], server, lambda: _set(loop, end)
+        yield addresses[0], server, lambda: _set(loop, end)
     finally:
         _set(loop, end)
         thread.join(30)

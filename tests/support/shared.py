@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The real models and pictures of ../shared, beside the checkout; tests skip where it is not."""
+"""Real models and pictures of ../shared, beside the checkout; tests skip without it."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ def model_path(name: str) -> str:
 
 def picture_paths(count: int) -> list[str]:
     """Return the first pictures in order of their names, or skip the test."""
-    found = sorted(Path(_path("images", "imagenet")).iterdir())
-    return [str(path) for path in found if path.suffix != ".csv"][:count]
+    paths = sorted(Path(_path("images", "imagenet")).iterdir())
+    return [str(path) for path in paths if path.suffix != ".csv"][:count]
 
 
 def picture_path(name: str) -> str:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A small network of MobileNet V2's nodes: every kind of block that the official one has."""
+"""A small MobileNet V2, with every kind of block of the official one."""
 
 from __future__ import annotations
 
@@ -18,31 +18,31 @@ def small_v2(size: int = 32, classes: int = 21) -> Graph:
 
     Shapes: (1, size, size, 3) -> (1, classes)
     """
-    made = _Made()
+    builder = _Builder()
     picture = t((1, size, size, 3), "uint8", 1 / 128, 128, name="picture")
-    stem = made.convolution(picture, 16, 3, 2)
-    first = made.convolution(made.depthwise(stem, 1), 8, 1, is_linear=True)
-    wide = made.convolution(first, 48, 1)
-    second = made.convolution(made.depthwise(wide, 2), 24, 1, is_linear=True)
-    inner = made.convolution(second, 96, 1)
-    third = made.convolution(made.depthwise(inner, 1), 24, 1, is_linear=True)
+    stem = builder.convolution(picture, 16, 3, 2)
+    first = builder.convolution(builder.depthwise(stem, 1), 8, 1, is_linear=True)
+    wide = builder.convolution(first, 48, 1)
+    second = builder.convolution(builder.depthwise(wide, 2), 24, 1, is_linear=True)
+    inner = builder.convolution(second, 96, 1)
+    third = builder.convolution(builder.depthwise(inner, 1), 24, 1, is_linear=True)
     added = t(third.shape, "uint8", *_LINEAR)
-    made.nodes.append(op("ADD", [third, second], [added]))
-    last = made.convolution(added, 64, 1)
+    builder.nodes.append(op("ADD", [third, second], [added]))
+    last = builder.convolution(added, 64, 1)
     height, width = last.shape[1:3]
     pooled = t((1, 1, 1, 64), "uint8", *_CAPPED)
     window = {"filter_height": height, "filter_width": width, "stride_h": 1, "stride_w": 1}
-    made.nodes.append(op("AVERAGE_POOL_2D", [last], [pooled], {"padding": "VALID", **window}))
-    scores = made.convolution(pooled, classes, 1, is_linear=True)
+    builder.nodes.append(op("AVERAGE_POOL_2D", [last], [pooled], {"padding": "VALID", **window}))
+    scores = builder.convolution(pooled, classes, 1, is_linear=True)
     flat = t((1, classes), "uint8", *_LINEAR)
-    made.nodes.append(op("RESHAPE", [scores], [flat], {"new_shape": [1, classes]}))
+    builder.nodes.append(op("RESHAPE", [scores], [flat], {"new_shape": [1, classes]}))
     shares = t((1, classes), "uint8", 1 / 256)
-    made.nodes.append(op("SOFTMAX", [flat], [shares], {"beta": 1.0}))
-    return graph_of(made.nodes, [picture], [shares])
+    builder.nodes.append(op("SOFTMAX", [flat], [shares], {"beta": 1.0}))
+    return graph_of(builder.nodes, [picture], [shares])
 
 
-class _Made:
-    """The nodes so far; weights are random and the same each time."""
+class _Builder:
+    """The nodes in construction; weights are random with a fixed seed."""
 
     def __init__(self) -> None:
         self.nodes: list[Node] = []

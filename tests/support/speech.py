@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Models of speech and sounds that take a step at a run, or a piece: their weights are drawn."""
+"""Streaming and windowed models of speech and sounds, with random weights."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tflite_opencl.conformance.cases.recurrent import lstm
 
 
 def keywords() -> Graph:
-    """Return the keyword spotter of an SVDF: a step's 40 features -> shares of 12 words.
+    """Return the SVDF keyword spotter: 40 features of a step -> probabilities of 12 words.
 
     Source: tensorflow/examples/speech_commands/models.py, create_low_latency_svdf_model
     """
@@ -41,7 +41,7 @@ def keywords() -> Graph:
 
 
 def keyword_lstm(cells: int = 118) -> Graph:
-    """Return the keyword spotter of an LSTM, int8: 49 steps of 10 features -> shares of 12 words.
+    """Return the int8 LSTM keyword spotter: 49 steps of 10 features -> probabilities of 12 words.
 
     Source: arXiv 1711.07128, "Basic LSTM" of the smallest size (ARM's ML-KWS-for-MCU)
     """
@@ -58,7 +58,7 @@ def keyword_lstm(cells: int = 118) -> Graph:
 
 
 def dtln(bins: int = 257) -> Graph:
-    """Return DTLN's first stage: the sizes of a step's frequencies, less its noise.
+    """Return DTLN's first stage: magnitudes of a step's frequencies -> the same without noise.
 
     Source: arXiv 2005.07551, section 2: two LSTMs of 128 cells, a layer and a sigmoid as the mask
     """
@@ -73,10 +73,10 @@ def dtln(bins: int = 257) -> Graph:
 
 
 def wake_word(strides: int = 3, bands: int = 40) -> bytes:
-    """Return a streaming wake word of int8: so many steps' features -> how likely it was said.
+    """Return a streaming int8 wake word detector: features of some steps -> a probability.
 
-    Each layer keeps the steps before in a variable. The mix of windows, and their sizes: those of
-    github.com/kahrendt/microWakeWord, "mixednet" with its usual settings.
+    Each layer keeps earlier steps in a variable. Windows and sizes are those of
+    github.com/kahrendt/microWakeWord, "mixednet" with its default settings.
     """
     layers = _Streaming(np.random.default_rng(0))
     features = layers.values((1, strides, bands))
@@ -96,7 +96,7 @@ def wake_word(strides: int = 3, bands: int = 40) -> bytes:
 
 @dataclass(slots=True)
 class _Streaming:
-    """The nodes of a model of int8 whose layers look at steps before, as they are added."""
+    """The nodes of a streaming int8 model in construction."""
 
     rng: np.random.Generator
     nodes: list[Node] = field(default_factory=list)
@@ -124,7 +124,7 @@ class _Streaming:
         return self.add("STRIDED_SLICE", [x, *ends], result, **options)
 
     def joined(self, x: Tensor, steps: int) -> Tensor:
-        """Return so many steps: those that are kept, then these; the last are kept from now on."""
+        """Return the last `steps` steps: some of a variable, then x; update the variable."""
         before = (1, steps - x.shape[1], 1, x.shape[3])
         node, resource = handle(f"stream {len(self.kept)}")
         self.kept[f"stream {len(self.kept)}"] = np.full(before, -20, np.int8)
@@ -136,23 +136,25 @@ class _Streaming:
         return whole
 
     def mixed(self, x: Tensor, windows: tuple[int, ...]) -> Tensor:
-        """Return depthwise convolutions of parts of the channels, each over its last steps."""
+        """Return MixConv: a depthwise convolution for each part of the channels and window."""
         parts, channels = [x], x.shape[3] // len(windows)
         if len(windows) > 1:
             parts = [self.values((*x.shape[:3], channels)) for _ in windows]
             sizes = const(np.full(len(windows), channels, np.int32))
             inputs = [x, sizes, const(np.array(3, np.int32))]
             self.nodes.append(op("SPLIT_V", inputs, parts, {"num_splits": len(windows)}, 2))
-        found = []
+        results = []
         for part, window in zip(parts, windows, strict=True):
             seen = part if window == part.shape[1] else self.last(part, window)
             weights = self.weights((1, window, 1, channels), window, 3)
             options = {"padding": "VALID", "stride_w": 1, "stride_h": 1, "depth_multiplier": 1}
             result = self.values((1, 1, 1, channels))
-            found.append(self.add("DEPTHWISE_CONV_2D", [seen, *weights], result, **options, **NONE))
-        if len(found) == 1:
-            return found[0]
-        return self.add("CONCATENATION", found, self.values((1, 1, 1, x.shape[3])), axis=3, **NONE)
+            inputs = [seen, *weights]
+            results.append(self.add("DEPTHWISE_CONV_2D", inputs, result, **options, **NONE))
+        if len(results) == 1:
+            return results[0]
+        shape = (1, 1, 1, x.shape[3])
+        return self.add("CONCATENATION", results, self.values(shape), axis=3, **NONE)
 
     def convolution(self, x: Tensor, channels: int, window: int = 1) -> Tensor:
         weights = self.weights((channels, window, 1, x.shape[3]), window * x.shape[3])
@@ -165,16 +167,16 @@ class _Streaming:
         return self.add("FULLY_CONNECTED", [x, *weights], self.values((1, 1)), **NONE)
 
     def weights(self, shape: tuple[int, ...], terms: int, axis: int = 0) -> tuple[Tensor, Tensor]:
-        """Return weights with a scale a channel, and their bias; `terms` of each sum."""
+        """Return per-channel weights and their bias; `terms`: of each sum."""
         codes = self.rng.integers(-127, 128, shape).astype(np.int8)
-        count = 1 if len(shape) == 2 else shape[axis]  # FULLY_CONNECTED's have one scale
+        count = 1 if len(shape) == 2 else shape[axis]  # FULLY_CONNECTED has one scale
         scales = (self.rng.uniform(0.5, 1.5, count) / (40 * math.sqrt(terms))).astype(np.float32)
         bias = self.rng.integers(-200, 200, shape[axis]).astype(np.int32)
         return const(codes, scales, axis=axis), const(bias, np.float32(0.05) * scales)
 
 
 def yamnet() -> Graph:
-    """Return YAMNet without its front end: a log-mel picture (1, 96, 64, 1) -> 521 classes."""
+    """Return YAMNet without its front end: a log-mel spectrogram (1, 96, 64, 1) -> 521 classes."""
     network = Network("float32")
     return _yamnet(network, network.tensor((1, 96, 64, 1)))
 
@@ -182,7 +184,7 @@ def yamnet() -> Graph:
 def yamnet_of_waves() -> Graph:
     """Return YAMNet: 0.975 s of sound (15600,) -> 521 classes.
 
-    Frames of 400 overlap by 240, as tf.signal.frame takes them: five parts of 80 each.
+    Frames of 400 samples overlap by 240, so that each is five parts of 80, as in tf.signal.frame.
     Source: tensorflow/models, research/audioset/yamnet/features.py
     """
     network = Network("float32")

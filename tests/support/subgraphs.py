@@ -14,12 +14,10 @@ from tests.support.model import const, graph_of, op, t
 
 
 def write_subgraphs(*graphs: Graph, signatures: Sequence[int] = ()) -> bytes:
-    """Return the .tflite model of these subgraphs, the main one first.
+    """Return the .tflite model of these subgraphs, the main one first; nodes' bodies follow.
 
-    Behind them are those that their nodes have, by whose numbers the nodes name them.
-
-    `signatures`: the numbers of subgraphs to run by name. Subgraph 1 is the signature "graph 1",
-    and its inputs and outputs are x0, x1 and y0, y1.
+    `signatures`: subgraphs with a signature. That of subgraph 1 is "graph 1", and its inputs and
+    outputs are x0, x1 and y0, y1.
     """
     tree = model_tree(*with_bodies(graphs))
     del tree["description"]
@@ -45,9 +43,9 @@ def _names(letter: str, tensors: Sequence[Tensor]) -> list[Tree]:
 
 
 def two_signatures() -> bytes:
-    """Return a model whose two signatures have the same convolution, of 6x6 and of 4x4 pixels.
+    """Return a model with two signatures of one convolution, for 6x6 and for 4x4 pixels.
 
-    "graph 0" gives 6x6x8 values, "graph 1" eight scores.
+    "graph 0" returns 6x6x8 values, "graph 1" eight scores.
     """
     return write_subgraphs(*map(_convolution, (6, 4)), signatures=(0, 1))
 
@@ -57,12 +55,12 @@ def _convolution(side: int) -> Graph:
     weights = const(rng.integers(0, 255, (8, 3, 3, 3)).astype(np.uint8), 0.02, 120)
     bias = const(rng.integers(-99, 99, 8).astype(np.int32), 0.01)
     x = t((1, side, side, 3), "uint8", 0.5, 128, name="picture")
-    made = t((1, side, side, 8), "uint8", 0.5, 128, name="values")
+    tensor = t((1, side, side, 8), "uint8", 0.5, 128, name="values")
     flat = {"padding": "SAME", "stride_w": 1, "stride_h": 1}
-    nodes = [op("CONV_2D", [x, weights, bias], [made], flat)]
+    nodes = [op("CONV_2D", [x, weights, bias], [tensor], flat)]
     if side == 6:
-        return graph_of(nodes, [x], [made])
+        return graph_of(nodes, [x], [tensor])
     scores = t((1, 1, 1, 8), "uint8", 0.5, 128, name="scores")
     window = {"padding": "VALID", "filter_width": side, "filter_height": side}
-    nodes += [op("AVERAGE_POOL_2D", [made], [scores], flat | window)]
+    nodes += [op("AVERAGE_POOL_2D", [tensor], [scores], flat | window)]
     return graph_of(nodes, [x], [scores])

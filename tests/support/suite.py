@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The conformance suite as its own tests run it: a few cases in one worker process."""
+"""A few cases of the conformance suite, run in one worker process."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tflite_opencl.conformance.runner import Workers
 from tflite_opencl.conformance.selection import item_of
 from tflite_opencl.models.build import Case
 
-SECONDS = 60.0  # a case
+SECONDS = 60.0  # time limit of a case
 
 
 @cache
@@ -33,8 +33,8 @@ def run_cases(
 ) -> dict[str, CaseResult]:
     """Return the results of these cases by name.
 
-    `repeat`: run those again that fail. `limits`: the seconds of cases that have others than
-    SECONDS. `on_ready`: called when a worker is, before it is heard further.
+    `repeat`: repeat failures. `limits`: time limits other than SECONDS, by case. `on_ready`: called
+    when a worker is ready, before its next message is read.
     """
     results: dict[str, CaseResult] = {}
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a tier runs of tests that are written to a folder."""
+"""The tests that each tier selects, from a test file in a temporary folder."""
 
 from __future__ import annotations
 
@@ -31,9 +31,7 @@ def test_cases(case): ...
 @pytest.mark.slow
 def test_slow(): ...
 """
-FAST = {
-    *("ways[simt-0]", "ways[lanes8-0]", "types[int8-0]", "types[float32-0]", "cases[0]"),
-}
+FAST = {*("ways[simt-0]", "ways[lanes8-0]", "types[int8-0]", "types[float32-0]", "cases[0]")}
 CONFTEST = """
 from tests.support import tiers
 def pytest_addoption(parser):
@@ -53,7 +51,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def run(folder: Path, *options: str) -> tuple[int, set[str], str]:
-    """Return the exit code, the tests that would run, and what is said."""
+    """Return the exit code, the selected tests, and stderr."""
     command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider"]
     environment = {"PYTHONPATH": str(ROOT), "PATH": ""}
     done = subprocess.run(
@@ -66,12 +64,12 @@ def run(folder: Path, *options: str) -> tuple[int, set[str], str]:
     return done.returncode, {*re.findall(r"::test_(\S+)", done.stdout)}, done.stderr
 
 
-def test_the_fast_tier_runs_a_case_of_each_strategy_and_type(folder: Path) -> None:
+def test_fast_tier_selects_one_case_per_strategy_and_type(folder: Path) -> None:
     assert run(folder)[:2] == (0, FAST)
 
 
 @slow
-def test_the_full_tier_runs_all_and_its_parts_are_apart(folder: Path) -> None:
+def test_parts_of_full_tier_are_disjoint_and_complete(folder: Path) -> None:
     _, whole, _ = run(folder, "--full")
     assert len(whole) == 6 + 6 + 3 + 1
     parts = [run(folder, "--full", "--part", f"{number}/3")[1] for number in (1, 2, 3)]
@@ -81,6 +79,6 @@ def test_the_full_tier_runs_all_and_its_parts_are_apart(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("part", ["0/3", "4/3", "3", "a/b", ""])
-def test_what_is_no_part_is_refused(folder: Path, part: str) -> None:
-    code, _, said = run(folder, "--full", "--part", part)
-    assert (code, f"--part {part}: K/N, with K from 1 to N" in said) == (4, True)
+def test_invalid_part_is_usage_error(folder: Path, part: str) -> None:
+    code, _, message = run(folder, "--full", "--part", part)
+    assert (code, f"--part {part}: K/N, with K from 1 to N" in message) == (4, True)

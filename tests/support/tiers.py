@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The tiers of the tests: what `pytest` runs, and what `pytest --full` runs beside it.
+"""The tiers of the tests: the fast one, and `--full`.
 
-The fast tier runs on one device, PoCL if it is there. Of each test it runs the first case; of one
-that forces strategies or types, the first case of each. It leaves out the tests marked `slow`:
-those that take half a second or more, unless nothing else guards what they do.
-`--full` runs all cases of all tests on every device. `--part 2/8` runs the second eighth of them,
-the same one each time.
+The fast tier runs on one device, PoCL if available. It runs the first case of each test, or the
+first case of each strategy, type or subcommand. It omits tests marked `slow`, which take half a
+second or more and are not the only guard of something.
+`--full` runs all cases of all tests on every device. `--part 2/8` always runs the same eighth.
 """
 
 from __future__ import annotations
@@ -20,13 +19,13 @@ from delegate.host.tflite.library import installed_rules
 
 slow = pytest.mark.slow
 _RULES = installed_rules()
-# By what `delegate.ops._convolution.hybrid` requires.
+# Where `delegate.ops._convolution.hybrid` accepts nodes.
 where_rows_are_known = pytest.mark.skipif(
     _RULES.processor != "x86_64"
     and (_RULES.processor, _RULES.runtime) != ("aarch64", "ai-edge-litert"),
     reason="hybrid nodes stay on the CPU here",
 )
-_OF_EACH = ("way", "dtype")  # parameters of which the fast tier runs each value
+_EACH_VALUE = ("way", "dtype", "subcommand")  # parameters of which the fast tier runs each value
 
 
 def add_options(parser: pytest.Parser) -> None:
@@ -45,14 +44,14 @@ def devices_of(config: pytest.Config, working: Sequence[DeviceInfo]) -> Sequence
 
 
 def select(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave the items that the tier runs, and tell pytest of the others.
+    """Deselect the items that the tier does not run.
 
-    Raises: pytest.UsageError: --part is no part.
+    Raises: pytest.UsageError: --part is invalid.
     """
     chosen = _part(config.option.part, items) if config.option.full else _fast(items)
     if len(chosen) < len(items):
-        kept = {*chosen}
-        config.hook.pytest_deselected(items=[item for item in items if item not in kept])
+        selected = {*chosen}
+        config.hook.pytest_deselected(items=[item for item in items if item not in selected])
         items[:] = chosen
 
 
@@ -61,7 +60,7 @@ def _fast(items: Sequence[pytest.Item]) -> list[pytest.Item]:
     chosen = []
     for item in items:
         values = item.callspec.params if hasattr(item, "callspec") else {}
-        key = item.nodeid.partition("[")[0], *(str(values.get(name)) for name in _OF_EACH)
+        key = item.nodeid.partition("[")[0], *(str(values.get(name)) for name in _EACH_VALUE)
         if key not in seen and item.get_closest_marker(slow.name) is None:
             seen.add(key)
             chosen.append(item)
@@ -72,6 +71,6 @@ def _part(part: str, items: Sequence[pytest.Item]) -> list[pytest.Item]:
     number, _, count = part.partition("/")
     if not (number.isdecimal() and count.isdecimal() and 1 <= int(number) <= int(count)):
         raise pytest.UsageError(f"--part {part}: K/N, with K from 1 to N")
-    # By name: each second item would be those of one of two devices alone.
-    rest = int(number) - 1
-    return [each for each in items if zlib.crc32(each.nodeid.encode()) % int(count) == rest]
+    # By hashes of names: every second item would be all cases of one of two devices.
+    remainder = int(number) - 1
+    return [each for each in items if zlib.crc32(each.nodeid.encode()) % int(count) == remainder]

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """BERT, MobileBERT and encoders as converters write them with dynamic-range quantisation.
 
-Their weights are drawn. Products and tables have int8 weights of one scale; all else is float32.
+Weights are random. Products and tables have int8 weights of one scale; all else is float32.
 Sizes: github.com/google-research/bert, "uncased_L-2_H-128_A-2"; arXiv 2004.02984, table 1;
 github.com/openai/whisper, "tiny"; arXiv 2005.08100, table 1, "S"; its attention is that of arXiv
 1901.02860, section 3.3.
@@ -21,17 +21,17 @@ from tests.support.model import const, graph_of, op, t
 
 @dataclass(frozen=True, slots=True)
 class Bert:
-    """A BERT's sizes; its graph answers questions with two logits a place."""
+    """A BERT's sizes; its graph has two logits for each place, for question answering."""
 
     layers: int = 2
     width: int = 128
     heads: int = 2
-    feed: int = 512  # width between the products behind the attention
+    feed: int = 512  # width of the feed-forward layer
     words: int = 30_522
     places: int = 128
 
     def graph(self, seed: int = 0) -> Graph:
-        """Return the model of ids, which of them count, and their segments: int32 (1, places)."""
+        """Return the model of token ids, mask and segment ids: int32 (1, places) each."""
         writer = _Writer(np.random.default_rng(seed), sizes=self)
         ids, counted, segments = (t((1, self.places), "int32") for _ in range(3))
         mask = writer.mask(counted)
@@ -40,8 +40,8 @@ class Bert:
         x = writer.pair("ADD", x, writer.floats(self.places, self.width))
         x = writer.normal(x)
         for _ in range(self.layers):
-            found = writer.dense(writer.attention(x, mask), self.width)
-            x = writer.normal(writer.pair("ADD", found, x))
+            result = writer.dense(writer.attention(x, mask), self.width)
+            x = writer.normal(writer.pair("ADD", result, x))
             wide = writer.gelu(writer.dense(x, self.feed))
             x = writer.normal(writer.pair("ADD", writer.dense(wide, self.width), x))
         return graph_of(writer.nodes, [ids, counted, segments], [writer.dense(x, 2)])
@@ -49,19 +49,19 @@ class Bert:
 
 @dataclass(frozen=True, slots=True)
 class MobileBert:
-    """A MobileBERT's sizes; its graph answers questions with two logits a place."""
+    """A MobileBERT's sizes; its graph has two logits for each place, for question answering."""
 
     layers: int = 24
     width: int = 128  # within a layer
     outer: int = 512  # between them
     heads: int = 4
     feed: int = 512
-    feeds: int = 4  # products of a layer behind its attention
+    feeds: int = 4  # feed-forward networks of a layer
     words: int = 30_522
     places: int = 384
 
     def graph(self, seed: int = 0) -> Graph:
-        """Return the model of ids, which of them count, and their segments: int32 (1, places)."""
+        """Return the model of token ids, mask and segment ids: int32 (1, places) each."""
         writer = _Writer(np.random.default_rng(seed), sizes=self)
         ids, counted, segments = (t((1, self.places), "int32") for _ in range(3))
         mask = writer.mask(counted)
@@ -72,8 +72,8 @@ class MobileBert:
         for _ in range(self.layers):
             within = writer.scaled(writer.dense(x, self.width))
             asking = writer.scaled(writer.dense(x, self.width))
-            found = writer.attention(asking, mask, x)
-            y = writer.beside(writer.dense(found, self.width), within)
+            result = writer.attention(asking, mask, x)
+            y = writer.beside(writer.dense(result, self.width), within)
             for _ in range(self.feeds):
                 wide = writer.dense(y, self.feed)
                 wide = writer.add("RELU", [wide], wide.shape)
@@ -84,7 +84,7 @@ class MobileBert:
 
 @dataclass(frozen=True, slots=True)
 class Whisper:
-    """The sizes of Whisper's encoder; its graph makes features of a log-mel spectrogram."""
+    """The sizes of Whisper's encoder; its graph computes features of a log-mel spectrogram."""
 
     layers: int = 4
     width: int = 384
@@ -111,7 +111,7 @@ class Whisper:
 
 @dataclass(frozen=True, slots=True)
 class Conformer:
-    """The sizes of a Conformer's encoder; its graph makes features of a log-mel spectrogram."""
+    """The sizes of a Conformer's encoder; its graph computes features of a log-mel spectrogram."""
 
     layers: int = 16
     width: int = 144
@@ -130,8 +130,8 @@ class Conformer:
         )
         for _ in range(self.layers):
             x = writer.half_fed(x)
-            found = writer.attention(writer.normal(x), is_relative=True)
-            x = writer.pair("ADD", x, writer.dense(found, self.width))
+            result = writer.attention(writer.normal(x), is_relative=True)
+            x = writer.pair("ADD", x, writer.dense(result, self.width))
             x = writer.pair("ADD", x, writer.gated(writer.normal(x), self.window))
             x = writer.normal(writer.half_fed(x))
         return graph_of(writer.nodes, [mel], [x])
@@ -139,7 +139,7 @@ class Conformer:
 
 @dataclass(slots=True, kw_only=True)
 class _Writer(Hybrid):
-    """The nodes of a transformer, as they are added."""
+    """The nodes of a transformer in construction."""
 
     sizes: Bert | MobileBert | Whisper | Conformer
 
@@ -147,20 +147,20 @@ class _Writer(Hybrid):
         return self.add("GELU", [x], x.shape, approximate=False)
 
     def along(self, x: Tensor, channels: int, stride: int) -> Tensor:
-        """Return the convolution over three steps of (1, 1, steps, channels)."""
+        """Return a convolution over three steps. Shapes: (1, 1, steps, depth)"""
         _, _, steps, depth = x.shape
         options = {**NONE, "padding": "SAME", "stride_w": stride, "stride_h": 1}
         inputs = [x, self.filters(0, channels, 1, 3, depth), self.floats(channels)]
         return self.add("CONV_2D", inputs, (1, 1, -(-steps // stride), channels), **options)
 
     def filters(self, axis: int, *shape: int) -> Tensor:
-        """Return weights of a convolution, with a scale for each of its channels along an axis."""
+        """Return per-channel weights of a convolution."""
         values = np.clip(40 * self.rng.standard_normal(shape), -127, 127).astype(np.int8)
         scale = 1 / (40 * math.sqrt(math.prod(shape) / shape[axis]))
         return const(values, np.full(shape[axis], scale, np.float32), axis=axis)
 
     def halved(self, x: Tensor, channels: int) -> Tensor:
-        """Return the convolution of half as many steps and bands, of (1, steps, bands, depth)."""
+        """Return a convolution with stride 2. Shapes: (1, steps, bands, depth)"""
         _, steps, bands, depth = x.shape
         options = {"padding": "SAME", "stride_w": 2, "stride_h": 2}
         options["fused_activation_function"] = "RELU"
@@ -171,13 +171,13 @@ class _Writer(Hybrid):
         return self.pair("MUL", x, self.add("LOGISTIC", [x], x.shape))
 
     def half_fed(self, x: Tensor) -> Tensor:
-        """Return rows and half of what two products make of them."""
+        """Return x + feed_forward(x) / 2."""
         _, width = x.shape
-        found = self.dense(self.swish(self.dense(self.normal(x), 4 * width)), width)
-        return self.pair("ADD", x, self.pair("MUL", found, const(np.float32(0.5))))
+        result = self.dense(self.swish(self.dense(self.normal(x), 4 * width)), width)
+        return self.pair("ADD", x, self.pair("MUL", result, const(np.float32(0.5))))
 
     def gated(self, x: Tensor, window: int) -> Tensor:
-        """Return what a window of steps makes of rows, of which a product lets through a part."""
+        """Return the Conformer's convolution module: GLU, depthwise convolution, product."""
         places, width = x.shape
         parts = [t(x.shape) for _ in range(2)]
         inputs = [const(np.array(1, np.int32)), self.dense(x, 2 * width)]
@@ -194,7 +194,7 @@ class _Writer(Hybrid):
         return self.add(name, [x, y], shape, **({} if "SQUARED" in name else NONE))
 
     def normal(self, x: Tensor) -> Tensor:
-        """Return rows of mean 0 and deviation 1, scaled and moved."""
+        """Return the layer norm of rows."""
         rows, axis = (x.shape[0], 1), const(np.array([1], np.int32))
         mean = self.add("MEAN", [x, axis], rows, keep_dims=True)
         square = self.pair("SQUARED_DIFFERENCE", x, mean)
@@ -221,9 +221,9 @@ class _Writer(Hybrid):
         values: Tensor | None = None,
         is_relative: bool = False,
     ) -> Tensor:
-        """Return what places find in each other; `values`: what is found, if not x.
+        """Return multi-head attention of x; `values`: source of the values, by default x.
 
-        `is_relative`: how far apart two places are counts, too.
+        `is_relative`: with relative positions.
         """
         heads, places, width = self.sizes.heads, self.sizes.places, self.sizes.width
         query, key, value = (self.split(self.dense(each, width)) for each in (x, x, values or x))
@@ -237,15 +237,15 @@ class _Writer(Hybrid):
         scaled = self.pair("MUL", scores, const(np.float32(math.sqrt(heads / width))))
         masked = scaled if mask is None else self.pair("ADD", scaled, mask)
         shares = self.add("SOFTMAX", [masked], square, beta=1.0)
-        found = self.add("BATCH_MATMUL", [shares, value], query.shape, adj_x=False, adj_y=False)
+        result = self.add("BATCH_MATMUL", [shares, value], query.shape, adj_x=False, adj_y=False)
         order = const(np.array([0, 2, 1, 3], np.int32))
-        beside = self.add("TRANSPOSE", [found, order], (1, places, heads, width // heads))
+        beside = self.add("TRANSPOSE", [result, order], (1, places, heads, width // heads))
         return self.reshaped(beside, (places, width))
 
     def distances(self, query: Tensor) -> Tensor:
-        """Return what places find in their distances to each other: (1, heads, places, places).
+        """Return the scores of relative positions: (1, heads, places, places).
 
-        Rows of the product begin at the largest distance; a place later means a column earlier.
+        Rows of the product begin at the largest distance; the next place begins a column earlier.
         """
         _, heads, places, depth = query.shape
         far = 2 * places - 1
@@ -253,7 +253,7 @@ class _Writer(Hybrid):
         inputs = [moved, self.weights(1, heads, far, depth)]
         options = {"adj_x": False, "adj_y": True, "asymmetric_quantize_inputs": self.is_asymmetric}
         product = self.add("BATCH_MATMUL", inputs, (1, heads, places, far), **options)
-        # One column of zeros more, and the rows that are then read as columns begin one earlier.
+        # Padding by one column shifts each row by one when the product is reshaped.
         lines = const(np.array([[0, 0], [0, 0], [0, 0], [1, 0]], np.int32))
         padded = self.add("PAD", [product, lines], (1, heads, places, far + 1))
         turned = self.reshaped(padded, (1, heads, far + 1, places))
@@ -261,14 +261,14 @@ class _Writer(Hybrid):
         return self.cut(self.reshaped(rows, (1, heads, places, far)), 3, 0, places)
 
     def cut(self, x: Tensor, axis: int, first: int, count: int) -> Tensor:
-        """Return so many places of an axis, from the first on."""
+        """Return a SLICE of one axis."""
         begin, size = [0] * len(x.shape), list(x.shape)
         begin[axis], size[axis] = first, count
         inputs = [x, const(np.array(begin, np.int32)), const(np.array(size, np.int32))]
         return self.add("SLICE", inputs, tuple(size))
 
     def mask(self, counted: Tensor) -> Tensor:
-        """Return 0 for places that count, and -10000 for the others."""
+        """Return the additive mask: 0 for tokens that count, and -10000 for others."""
         shape = (1, 1, 1, self.sizes.places)
         places = t(shape, "int32")
         size = const(np.array(shape, np.int32))
@@ -278,7 +278,7 @@ class _Writer(Hybrid):
         return self.pair("MUL", beside, const(np.float32(-10_000)))
 
     def scaled(self, x: Tensor) -> Tensor:
-        """Return rows scaled and moved: MobileBERT's way to keep them small."""
+        """Return MobileBERT's NoNorm: columns scaled and shifted."""
         grown = self.pair("MUL", x, self.floats(x.shape[1], about=0.5))
         return self.pair("ADD", grown, self.floats(x.shape[1]))
 
@@ -286,7 +286,7 @@ class _Writer(Hybrid):
         return self.scaled(self.pair("ADD", x, residual))
 
     def neighbours(self, x: Tensor) -> Tensor:
-        """Return each row between the one after it and the one before: (places, 3 width)."""
+        """Return the next, the same and the previous row, concatenated: (places, 3 width)."""
         places, width = x.shape
         parts = [x, x, x]
         for part, first in ((0, 1), (2, 0)):
@@ -297,7 +297,7 @@ class _Writer(Hybrid):
         return self.add("CONCATENATION", parts, (places, 3 * width), axis=1, **NONE)
 
     def looked_up(self, given: Tensor, count: int, width: int) -> Tensor:
-        """Return the rows of a table of so many that a place each names."""
+        """Return the embeddings of ids from a table. Shapes: (1, places) -> (places, width)"""
         shape = (self.sizes.places,)
         flat, size = t(shape, "int32"), const(np.array(shape, np.int32))
         self.nodes.append(op("RESHAPE", [given, size], [flat], {"new_shape": shape}))

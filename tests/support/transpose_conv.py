@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""TRANSPOSE_CONV nodes from their parameters, named so that an id reads aloud."""
+"""TRANSPOSE_CONV nodes from parameters; str() of them is a readable test id."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from tests.support.model import const, op
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Transposed(Convolution):
-    """One TRANSPOSE_CONV; the output is as large as the input's size and padding allow, less."""
+    """A TRANSPOSE_CONV; its output is the largest for input and padding, minus `less`."""
 
     size: tuple[int, int, int] = (4, 5, 3)  # h, w, c
     stride: tuple[int, int] = (2, 2)
     weight_scale: float = WEIGHT_SCALE
 
     def out_size(self) -> tuple[int, int]:
-        """Return the output's height and width; `less`: pixels that the last stride leaves out."""
+        """Return the output's height and width."""
         height, width = (
             (
                 self.size[i] * self.stride[i]
@@ -37,13 +37,13 @@ class Transposed(Convolution):
         return height, width
 
     def node(self, seed: int = 0) -> Node:
-        """Return the node, its weights and bias drawn from the seed."""
+        """Return the node, with random weights and bias."""
         source, weights, result, bias = self.tensors(seed)
         inputs = [const(np.array(result.shape, np.int32)), weights, source, *bias]
         return op("TRANSPOSE_CONV", inputs, [result], self.options(), version=3)
 
     def bounds(self, inputs: Arrays) -> Bounds:
-        """Return what rounding may change of each float, by spreading absolute values."""
+        """Return the bound of each float's rounding error, from sums of absolute values."""
         node = self.node()
         weights = node.inputs[1]
         assert weights is not None
@@ -71,7 +71,7 @@ class Transposed(Convolution):
 
 @st.composite
 def transposed(draw: st.DrawFn, dtypes: tuple[str, ...], least_c: int = 1) -> Transposed:
-    """Draw a TRANSPOSE_CONV of one of these types; `least_c`: channels of the output."""
+    """Draw a TRANSPOSE_CONV of one of these types; `least_c`: the fewest output channels."""
     dtype = draw(st.sampled_from(dtypes))
     small = st.integers(1, 4)
     zeros = None

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Models with resource variables, as converters write them: CALL_ONCE begins what graphs touch."""
+"""Models with resource variables, as converters write them: CALL_ONCE initialises them."""
 
 from __future__ import annotations
 
@@ -18,34 +18,34 @@ SHAPE = (1, 4)
 
 def handle(name: str) -> tuple[Node, Tensor]:
     """Return the node that names a variable, and its output."""
-    made = t((), "resource", name=f"handle of {name}")
-    return op("VAR_HANDLE", [], [made], {"container": "", "shared_name": name}), made
+    tensor = t((), "resource", name=f"handle of {name}")
+    return op("VAR_HANDLE", [], [tensor], {"container": "", "shared_name": name}), tensor
 
 
 def beginning(values: Mapping[str, NDArray[Any]]) -> Graph:
-    """Return the graph that begins variables with these."""
+    """Return the graph that initialises variables with these values."""
     nodes: list[Node] = []
     for name, array in values.items():
-        node, made = handle(name)
-        nodes += [node, op("ASSIGN_VARIABLE", [made, const(array)], [])]
+        node, resource = handle(name)
+        nodes += [node, op("ASSIGN_VARIABLE", [resource, const(array)], [])]
     return graph_of(nodes, [], [])
 
 
 def counter(more: Sequence[Node] = (), once: int = 1) -> Graph:
-    """x -> the sum of all x so far and 10, and that sum times x, by a variable read twice.
+    """Return x -> s, s * x, where s is 10 plus the sum of all x so far; the variable is read twice.
 
-    `more`: nodes between the assignment and the second read. `once`: the graph that begins it.
+    `more`: nodes between the assignment and the second read. `once`: the initialising subgraph.
     """
     x, before, after, again, y = (t(SHAPE, "float32", name=name) for name in "xbasy")
-    node, made = handle("sum")
+    node, resource = handle("sum")
     nodes = [
         op("CALL_ONCE", [], [], {"init_subgraph_index": once}),
         node,
-        op("READ_VARIABLE", [made], [before]),
+        op("READ_VARIABLE", [resource], [before]),
         op("ADD", [before, x], [after]),
-        op("ASSIGN_VARIABLE", [made, after], []),
+        op("ASSIGN_VARIABLE", [resource, after], []),
         *more,
-        op("READ_VARIABLE", [made], [again]),
+        op("READ_VARIABLE", [resource], [again]),
         op("MUL", [again, x], [y]),
     ]
     return graph_of(nodes, [x], [after, y])

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every kernel, with all of its macros, that a GPU may be given: the smallest model of each.
+"""The smallest model for each kernel, with each set of macros, that a GPU may run.
 
-The nodes that the op tests export decide which there are, as in tests/kernels/test_build.py.
+The nodes come from the op tests' exports, as in tests/kernels/test_build.py.
 """
 
 from __future__ import annotations
@@ -25,16 +25,7 @@ from delegate.target import Target
 from tests.delegate.ops import test_layers_channel_shuffle as channel_shuffle
 from tests.delegate.ops.test_conv_2d_add import CASES, FLOAT_CASES
 from tests.delegate.ops.test_gather import of_int4
-from tests.support.cases import (
-    DOTS,
-    EMULATED,
-    NEAREST,
-    NO_FACTS,
-    REGISTERS,
-    SIMT,
-    Way,
-    emulated,
-)
+from tests.support.cases import DOTS, EMULATED, NEAREST, NO_FACTS, REGISTERS, SIMT, Way, emulated
 from tests.support.compare import assert_same, inputs_for, interpreter, invoke, oracle
 from tests.support.fused import EVERY as TRANSFORMERS
 from tests.support.fused import fused
@@ -44,22 +35,22 @@ from tests.support.moves import like, numbers
 from tests.support.nodes import built_nodes
 from tflite_opencl.oracle.in_builtins import in_builtins
 
-# What GPUs differ in, as lowering sees it.
+# GPUs as lowering distinguishes them.
 GPUS = (SIMT, NEAREST, *DOTS, EMULATED, *REGISTERS)
-# NOTE: the stand-ins for NVIDIA's matrix instructions take a simulator a minute each.
+# NOTE: emulated NVIDIA matrix instructions take a minute each in a simulator.
 LEFT_OUT = "mma"
-# A kernel, the alternative that launches it, and the names of its macros: their values would be
-# several hundred, most of which change a type or a function and no access.
+# A kernel, its alternative, and the names of its macros. Not their values: there are hundreds, and
+# most change a type or a function, but no memory access.
 Key = tuple[str, str, frozenset[str]]
 
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """A model, and how one of its nodes is made to launch certain kernels.
+    """A model, and the strategy that makes one of its nodes launch certain kernels.
 
     Attributes:
-        op: that node's, which a pass may make of two; way: for all nodes that have such an
-            alternative; keys: what the node launches.
+        op: of that node, which may be a fused one; way: for all nodes with that alternative;
+            keys: of the node's launches.
     """
 
     model: bytes
@@ -69,7 +60,7 @@ class Variant:
 
 
 def gpu_variants() -> list[Variant]:
-    """Return variants that between them launch every Key, but for LEFT_OUT."""
+    """Return variants that together launch every Key, except LEFT_OUT."""
     candidates: dict[Key, list[tuple[int, Variant]]] = {}
     for model, node in _models():
         for gpu in GPUS:
@@ -82,20 +73,20 @@ def gpu_variants() -> list[Variant]:
                 for key in keys:
                     cost = _cost(node, alternative)
                     candidates.setdefault(key, []).append((cost, variant))
-    found: list[Variant] = []
+    variants: list[Variant] = []
     covered: set[Key] = set()
     for key, each in candidates.items():
         if key not in covered:
             in_order = sorted(each, key=lambda candidate: candidate[0])
             variant = next((v for _, v in in_order if _is_taken(v.model)), None)
             assert variant is not None, f"TFLite takes no model that launches {key}"
-            found.append(variant)
+            variants.append(variant)
             covered |= variant.keys
-    return found
+    return variants
 
 
 def assert_runs(variant: Variant, device: DeviceInfo) -> None:
-    """Assert that TFLite's values come out, floats nearly, and that nothing behind them changes."""
+    """Assert TFLite's values, for floats approximately, and intact guard bytes."""
     graph = read_model(variant.model)
     in_tflite = _in_tflite(variant.model)
     cpu_kernels = oracle(in_tflite)
@@ -106,8 +97,8 @@ def assert_runs(variant: Variant, device: DeviceInfo) -> None:
         delegate = OpenCLDelegate(
             variant.model, device.index, tune="off", min_nodes_per_partition=1
         )
-        made = interpreter(variant.model, delegate, cpu_kernels)
-        got = invoke(made, given)
+        interp = interpreter(variant.model, delegate, cpu_kernels)
+        got = invoke(interp, given)
     taken = {(each.op, each.taken) for each in delegate.alternatives}
     assert (variant.op, variant.way.alternative) in taken, f"{taken}, {delegate.verdicts}"
     expected = invoke(interpreter(in_tflite, cpu_kernels=cpu_kernels), given)
@@ -120,9 +111,9 @@ def assert_runs(variant: Variant, device: DeviceInfo) -> None:
 
 
 def _models() -> Iterator[tuple[bytes, Node]]:
-    """Yield models, and the node of each whose kernels count."""
+    """Yield models, and for each the node whose kernels count."""
     for node in built_nodes():
-        if node.op.isupper() or node.is_custom:  # and not what passes made
+        if node.op.isupper() or node.is_custom:  # not a fused node
             yield chain_model([node]), node
     for case in (*CASES, *FLOAT_CASES):
         yield case.model(), case.node()
@@ -141,7 +132,7 @@ def _models() -> Iterator[tuple[bytes, Node]]:
 
 
 def _looked_up(index: str, inner: int) -> list[Node]:
-    """Return the nodes that find where 7 maps of 15 pixels are largest, and look there."""
+    """Return a GATHER_ND whose indices are an ARG_MAX of the graph."""
     place, indices = t((1, 7), index), t((7, 1), index)
     return [
         op("ARG_MAX", [like((1, 15, 7)), numbers(1)], [place], {"output_type": index}),
@@ -151,7 +142,7 @@ def _looked_up(index: str, inner: int) -> list[Node]:
 
 
 def _scattered() -> list[Node]:
-    """Return the nodes that find where 6 rows of 4 are largest, and add up rows there."""
+    """Return a SCATTER_ND whose indices are an ARG_MAX of the graph."""
     places, indices = t((6,), "int32"), t((6, 1), "int32")
     return [
         op("ARG_MAX", [like((6, 4)), numbers(1)], [places], {"output_type": "int32"}),
@@ -161,18 +152,18 @@ def _scattered() -> list[Node]:
 
 
 def _is_taken(model: bytes) -> bool:
-    """Whether TFLite runs a model, or what its own ops make of it."""
+    """Whether TFLite runs a model, with MediaPipe's ops decomposed."""
     try:
         model = _in_tflite(model)
-        made = interpreter(model, cpu_kernels=oracle(model))
-        invoke(made, inputs_for(read_model(model))[0])
+        interp = interpreter(model, cpu_kernels=oracle(model))
+        invoke(interp, inputs_for(read_model(model))[0])
     except (RuntimeError, ValueError):
         return False
     return True
 
 
 def _in_tflite(model: bytes) -> bytes:
-    """Return a model with TFLite's ops for those of MediaPipe's that it lacks."""
+    """Return a model with MediaPipe's custom ops decomposed into TFLite's."""
     graph = read_model(model)
     own = in_builtins(graph)
     return model if own is graph else write_model(own)
@@ -186,18 +177,18 @@ def _lowered(node: Node, way: Way) -> tuple[Alternative, ...]:
 
 
 def _with_facts(lower: Lower, node: Node, target: Target, way: Way) -> tuple[Alternative, ...]:
-    found = lower(node, replace(target, **{**NO_FACTS, **way.facts}))
-    return tuple(map(emulated, found)) if way.is_emulated else found
+    result = lower(node, replace(target, **{**NO_FACTS, **way.facts}))
+    return tuple(map(emulated, result)) if way.is_emulated else result
 
 
 @contextmanager
 def _forced(way: Way) -> Iterator[None]:
-    """Make nodes that have the way's alternative take it, and others any."""
+    """Make nodes take the strategy's alternative if they have it, and otherwise any."""
     lower = ops.lower
 
     def chosen(node: Node, target: Target) -> tuple[Alternative, ...]:
-        found = _with_facts(lower, node, target, way)
-        return tuple(each for each in found if each.name == way.alternative) or found
+        result = _with_facts(lower, node, target, way)
+        return tuple(each for each in result if each.name == way.alternative) or result
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ops, "lower", chosen)
@@ -212,7 +203,7 @@ def _keys(alternative: Alternative) -> frozenset[Key]:
 
 
 def _cost(node: Node, alternative: Alternative) -> int:
-    """Return about how much a simulator has to do."""
+    """Return the approximate work of a simulator."""
     tensors = [t for t in (*node.inputs, *node.outputs) if t is not None]
     items = sum(launch.tiles * launch.group_items for launch in alternative.launches)
     return items * 16 + sum(math.prod(t.shape) for t in tensors)

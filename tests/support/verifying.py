@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What `tflite-opencl verify` finds of a graph: each node alone, and after the others."""
+"""Runs `tflite-opencl verify` on a graph, without its command line."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from tflite_opencl.verify.runs import InputSets, Verification, verified
 
 where_all_is_kept = pytest.mark.skipif(
     RUNTIME.name == "tflite-runtime",
-    reason="tflite-runtime writes sums over what they read, also where it keeps all tensors",
+    reason="tflite-runtime overwrites inputs of ADD, even if it preserves all tensors",
 )
 
 
 def checked(graph: Graph, inputs: Arrays, device: DeviceInfo, folder: Path) -> Verification:
-    """Return what was found of a graph, whose nodes must be exact, or floats in bound."""
+    """Return the verification of a graph; assert that no node is wrong."""
     path = folder / "model.tflite"
     path.write_bytes(write_model(graph))
     options = Options(device.index, tune="off", profiling=True, min_nodes_per_partition=1)
     sets = InputSets(1, lambda _: inputs)
-    found = verified(str(path), read_model(path), options, RUNTIME, sets, 0)
-    assert found.fault is None
-    return found
+    verification = verified(str(path), read_model(path), options, RUNTIME, sets, 0)
+    assert verification.fault is None
+    return verification

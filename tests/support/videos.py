@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Videos that tests make, and an RTSP server on this machine that plays one."""
+"""Videos of test frames, and a local RTSP server that plays one."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from PIL import Image
 
 av = pytest.importorskip("av", reason="PyAV, the extra [video], is not installed")
 
-COLOURS = ((204, 102, 51), (51, 204, 102), (51, 102, 204))  # of red, green and blue things
+COLOURS = ((204, 102, 51), (51, 204, 102), (51, 102, 204))  # mostly red, green and blue
 _SDP = """v=0
 o=- 0 0 IN IP4 127.0.0.1
 s=test
@@ -33,14 +33,14 @@ a=control:track1
 
 
 def frames(count: int, size: tuple[int, int] = (12, 16)) -> list[NDArray[np.uint8]]:
-    """Return frames of one colour each, and of noise. Shapes: (h, w, 3)."""
+    """Return frames of one colour each, plus noise. Shapes: (h, w, 3)."""
     noise = np.random.default_rng(3).integers(0, 16, (count, *size, 3))
     colours = np.array([COLOURS[number % 3] for number in range(count)])
     return list((noise + colours[:, np.newaxis, np.newaxis]).astype(np.uint8))
 
 
 def write_video(path: Path, images: Sequence[NDArray[np.uint8]], rate: int = 10) -> None:
-    """Write a video that loses no bit."""
+    """Write a lossless video."""
     with av.open(str(path), "w") as container:
         stream = container.add_stream("ffv1", rate=rate)
         stream.height, stream.width = images[0].shape[:2]
@@ -63,7 +63,7 @@ def read_video(path: str) -> list[NDArray[np.uint8]]:
 
 
 class RtspServer(threading.Thread):
-    """Plays some frames as H.264 to one client, then closes the connection, or stalls."""
+    """Plays frames as H.264 to one client, then closes the connection, or stalls."""
 
     def __init__(self, count: int, stalls: bool = False) -> None:
         super().__init__(daemon=True)

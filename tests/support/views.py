@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A model as its heads see it, made of shapes alone, and what a head reads of made-up outputs."""
+"""Views of models for tests of label_image's heads, and the scenes decoded from arrays."""
 
 from __future__ import annotations
 
@@ -24,38 +24,38 @@ def view_of(
     factor: float | None = None,
     **facts: Any,
 ) -> View:
-    """Return the view of a model of one op, `last`, that gives these outputs.
+    """Return the view of a model with one op, `last`, and these outputs.
 
-    `factor`: what the first one is multiplied by at last; None: by nothing.
+    `factor`: of a final MUL for the first output; None: no MUL.
     """
     fed = fed or t((1, 64, 64, 3), "uint8", 1 / 255, 0)
-    made = list(outputs)
+    results = list(outputs)
     if factor is not None:
-        made[0] = replace(made[0])
-    nodes = [op(last, [fed], made, is_custom=True)]
+        results[0] = replace(results[0])
+    nodes = [op(last, [fed], results, is_custom=True)]
     if factor is not None:
-        nodes.append(op("MUL", [made[0], const(np.array(factor, np.float32))], [outputs[0]]))
+        nodes.append(op("MUL", [results[0], const(np.array(factor, np.float32))], [outputs[0]]))
     graph = graph_of(nodes, [fed], list(outputs))
     return View(graph, graph.outputs, graph.inputs[0], **facts)
 
 
 def thing(index: int, score: float, *sides: float, label: str = "") -> Detection:
-    """Return a thing in a picture; without a label its number names it."""
+    """Return a detection; its default label is its index."""
     return Detection(label or str(index), score, Sides(*sides), index)
 
 
 def name_of(view: View, task: str | None = None) -> str | None:
-    """Return the name of the head that a model has."""
+    """Return the name of a model's head."""
     head = head_of(view, task)
     return None if head is None else head.name
 
 
 def scene_of(view: View, *outputs: NDArray[Any], task: str | None = None) -> Scene:
-    """Return what a model's head reads of these outputs."""
+    """Return the scene that a model's head decodes from these outputs."""
     return read(replace(view, arrays=outputs), task)
 
 
 def scene_of_arrays(*outputs: NDArray[Any], task: str | None = None, **facts: Any) -> Scene:
-    """Return the same of a model whose outputs have these shapes and types."""
+    """Return the same for a model whose outputs have the arrays' shapes and types."""
     tensors = [t(np.shape(output), str(output.dtype)) for output in outputs]
     return scene_of(view_of(tensors, **facts), *outputs, task=task)

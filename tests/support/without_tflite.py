@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where no TFLite is installed, as on systems with musl: a test that asks for it is skipped there.
+"""Skips the tests that ask for an interpreter if no TFLite is installed, as on systems with musl.
 
-What is left proves what class Model, the readers and the commands do without TFLite.
+The others show what class Model, the readers and the commands do without TFLite.
 """
 
 from __future__ import annotations
@@ -14,23 +14,23 @@ import pytest
 
 from tflite_opencl.interpreters import runtime
 
-WHY_NOT = runtime.runtime_if_any().why_not  # "": there is a TFLite
-INTERPRETER = runtime.Runtime.interpreter  # without TFLite numpy's, for tests that are about that
+WHY_NOT = runtime.runtime_if_any().why_not  # "" if TFLite is installed
+INTERPRETER = runtime.Runtime.interpreter  # without TFLite the one in NumPy
 
 
 def _skip(*_: Any, **__: Any) -> NoReturn:
-    # It is no Exception: no command takes it for a failure of its own.
+    # Not a subclass of Exception, so that no command catches it.
     raise pytest.skip.Exception(f"it needs TFLite: {WHY_NOT}", allow_module_level=True)
 
 
 class _Nothing:
-    """TFLite's module, where there is none."""
+    """A stand-in for TFLite's missing module."""
 
     __getattr__ = _skip
 
 
 def make_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make this process, and those that it starts, ones in which no TFLite is installed."""
+    """Hide TFLite in this process and its children."""
     monkeypatch.setattr(runtime.Runtime, "interpreter", INTERPRETER)
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).with_name("no_tflite")))
     for name in ("ai_edge_litert", "tflite_runtime"):
@@ -38,12 +38,12 @@ def make_so(monkeypatch: pytest.MonkeyPatch) -> None:
             monkeypatch.setitem(sys.modules, module, None)
 
 
-# What asks for TFLite in a process of its own, or by a command that says what is missing.
+# For tests that need TFLite in a child process.
 needs_tflite = pytest.mark.skipif(bool(WHY_NOT), reason=f"it needs TFLite: {WHY_NOT}")
 
 
 def patch() -> None:
-    """Let all that asks for an interpreter skip the test. Call it before others import these."""
+    """Make requests for an interpreter skip the test. Call it before other imports."""
     if WHY_NOT:
         runtime.find_runtime = _skip
         runtime.runtime_if_any = lambda: runtime.Runtime("none", "", _Nothing(), WHY_NOT)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""YOLO v8 and v11 of the smallest size as their exports to int8 are, with their ends.
+"""YOLO v8n and v11n as exported to int8, with their heads and random weights.
 
 Sources: ultralytics/ultralytics, cfg/models/v8/yolov8.yaml and 11/yolo11.yaml, nn/modules/block.py
-and head.py; nodes as onnx2tf writes them. Weights are drawn.
+and head.py; nodes as onnx2tf writes them.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from benchmarks.network import Network
 from delegate.inspect import Graph, Tensor
 from tflite_opencl.models.build import constant, node, numbers, tensor
 
-_CLASSES, _BINS = 80, 16  # of COCO; of a side's distance
-_PIXELS, _SHARES = (0.05, 0), (1 / 256, -128)  # scale and zero point of places, and of shares
+_CLASSES, _BINS = 80, 16  # of COCO; of the distribution of a side's distance
+_PROBABILITIES = (1 / 256, -128)  # scale and zero point
 
 
 def yolo(version: int, side: int = 640) -> Graph:
@@ -45,7 +45,7 @@ def yolo(version: int, side: int = 640) -> Graph:
 
 
 class _Layers(Network):
-    """A network whose convolutions end in SILU, of which all linear values have one scale."""
+    """A network whose convolutions end in SiLU; all linear tensors have one scale."""
 
     def __init__(self, version: int) -> None:
         super().__init__("int8")
@@ -55,24 +55,24 @@ class _Layers(Network):
         return replace(x, shape=shape)
 
     def conv(self, x: Tensor, out_c: int, side: int = 1, stride: int = 1, **more: Any) -> Tensor:
-        """Add a convolution and SILU; of stride 2 it is padded on all sides."""
+        """Add a convolution and SiLU; with stride 2 all sides are padded by one pixel."""
         is_linear = more.pop("is_linear", False)
         if stride == 2:
             _, height, width, depth = x.shape
             lines = numbers([[0, 0], [1, 1], [1, 1], [0, 0]])
             x = self.add("PAD", [x, lines], self.like(x, (1, height + 2, width + 2, depth)))
-        found = self.convolution(x, out_c, side, stride, activation="NONE", holds="linear", **more)
-        if stride == 2:  # VALID instead of SAME, of which the padding is no part
+        result = self.convolution(x, out_c, side, stride, activation="NONE", holds="linear", **more)
+        if stride == 2:  # VALID, because a PAD precedes it
             shape = (1, height // 2, width // 2, out_c)
             last = self.nodes.pop()
-            found = self.add(
-                last.op, [each for each in last.inputs if each], self.like(found, shape),
+            result = self.add(
+                last.op, [each for each in last.inputs if each], self.like(result, shape),
                 **{**last.options, "padding": "VALID"},
             )  # fmt: skip
         if is_linear:
-            return found
-        share = self.add("LOGISTIC", [found], tensor(found.shape, "int8", *_SHARES))
-        return self.pair("MUL", found, share, found)
+            return result
+        share = self.add("LOGISTIC", [result], tensor(result.shape, "int8", *_PROBABILITIES))
+        return self.pair("MUL", result, share, result)
 
     def pair(self, op: str, x: Tensor, y: Tensor, like: Tensor) -> Tensor:
         shape = np.broadcast_shapes(x.shape, y.shape)
@@ -85,8 +85,8 @@ class _Layers(Network):
         return self.add("RESIZE_NEAREST_NEIGHBOR", [x, size], result, half_pixel_centers=True)
 
     def residual(self, x: Tensor, inner: int, is_added: bool = True) -> Tensor:
-        found = self.conv(self.conv(x, inner, 3), x.shape[3], 3)
-        return self.pair("ADD", x, found, x) if is_added else found
+        result = self.conv(self.conv(x, inner, 3), x.shape[3], 3)
+        return self.pair("ADD", x, result, x) if is_added else result
 
     def block(
         self,
@@ -117,7 +117,7 @@ class _Layers(Network):
         return self.conv(self.joined([left, self.conv(x, width // 2)]), width)
 
     def pyramid(self, x: Tensor, out_c: int) -> Tensor:
-        """Add an SPPF: three poolings, one of the other."""
+        """Add an SPPF: a chain of three poolings, concatenated."""
         parts = [self.conv(x, out_c // 2)]
         for _ in range(3):
             parts.append(self.pool("MAX_POOL_2D", parts[-1], 5, 1, "SAME"))
@@ -135,7 +135,7 @@ class _Layers(Network):
         return parts
 
     def attention(self, x: Tensor, out_c: int) -> Tensor:
-        """Add a C2PSA of one unit: half of the channels attend to each other's places."""
+        """Add a C2PSA of one unit: attention between the places of half the channels."""
         left, y = self.halves(self.conv(x, out_c))
         width, (_, height, breadth, _) = out_c // 2, x.shape
         heads, places, key = width // 64, height * breadth, 32
@@ -145,19 +145,21 @@ class _Layers(Network):
         scores = self.like(x, (1, heads, places, places))
         scores = self.add("BATCH_MATMUL", [query, keys], scores, adj_x=False, adj_y=True)
         scaled = self.pair("MUL", scores, constant(np.int8([127]), key**-0.5 / 127), x)
-        found = self.add("BATCH_MATMUL", [self.softmax(scaled), values], self.like(x, values.shape))
+        result = self.add(
+            "BATCH_MATMUL", [self.softmax(scaled), values], self.like(x, values.shape)
+        )
         shape = (1, height, breadth, width)
-        found = self.reshaped(self.turned(found, 0, 2, 1, 3), shape)
+        result = self.reshaped(self.turned(result, 0, 2, 1, 3), shape)
         beside = self.reshaped(self.turned(values, 0, 2, 1, 3), shape)
         beside = self.conv(beside, width, 3, is_depthwise=True, is_linear=True)
-        found = self.conv(self.pair("ADD", found, beside, x), width, is_linear=True)
-        y = self.pair("ADD", y, found, x)
+        result = self.conv(self.pair("ADD", result, beside, x), width, is_linear=True)
+        y = self.pair("ADD", y, result, x)
         wide = self.conv(self.conv(y, 2 * width), width, is_linear=True)
         return self.conv(self.joined([left, self.pair("ADD", y, wide, x)]), out_c)
 
     def boxes(self, maps: list[Tensor], side: int) -> None:
-        """Add the ends: a side's distance is the mean of bins, a class's share is a LOGISTIC."""
-        found = []
+        """Add the head: distances are expectations over bins, class scores are LOGISTIC."""
+        outputs = []
         for x in maps:
             near = self.conv(self.conv(x, 64, 3), 64, 3)
             own = self.conv(near, 4 * _BINS, is_linear=True)
@@ -169,8 +171,9 @@ class _Layers(Network):
                     far = self.conv(far, _CLASSES, 3)
             far = self.conv(far, _CLASSES, is_linear=True)
             places = x.shape[1] * x.shape[2]
-            found.append(self.reshaped(self.joined([own, far]), (1, places, 4 * _BINS + _CLASSES)))
-        bins, classes = self.slices(self.joined(found, 1), [4 * _BINS, _CLASSES])
+            shape = (1, places, 4 * _BINS + _CLASSES)
+            outputs.append(self.reshaped(self.joined([own, far]), shape))
+        bins, classes = self.slices(self.joined(outputs, 1), [4 * _BINS, _CLASSES])
         count = bins.shape[1]
         shares = self.softmax(self.reshaped(bins, (1, count, 4, _BINS)))
         weights = constant(np.arange(_BINS, dtype=np.int8).reshape(1, 1, 1, _BINS), [1.0], axis=0)
@@ -187,21 +190,21 @@ class _Layers(Network):
         sizes = self.pair("SUB", ends[1], ends[0], like)
         of_picture = tensor((), "int8", 1.5 / 127, 0)
         boxes = self.pair("MUL", self.joined([middle, sizes], 2), strides, of_picture)
-        likely = self.add("LOGISTIC", [classes], tensor(classes.shape, "int8", *_SHARES))
+        likely = self.add("LOGISTIC", [classes], tensor(classes.shape, "int8", *_PROBABILITIES))
         again = self.add("QUANTIZE", [likely], self.like(of_picture, likely.shape))
         whole = self.turned(self.joined([boxes, again], 2), 0, 2, 1)
         self.add("DEQUANTIZE", [whole], tensor(whole.shape))
 
 
 def _grid(sides: list[int], side: int) -> tuple[Tensor, Tensor]:
-    """Return the middles of all cells, in cells, and a cell's share of the picture."""
+    """Return the centres of all cells, in cells, and the size of a cell, of 1."""
     middles, strides = [], []
     for count in sides:
         y, x = np.meshgrid(*[np.arange(count) + 0.5] * 2, indexing="ij")
         middles.append(np.stack([x, y], -1).reshape(-1, 2))
         strides.append(np.full((count * count, 1), 1 / count))
-    found = []
+    tensors = []
     for values in (np.concatenate(middles), np.concatenate(strides)):
         scale = np.float32(values.max() / 127)
-        found.append(constant(np.rint(values / scale).astype(np.int8)[None], scale))
-    return found[0], found[1]
+        tensors.append(constant(np.rint(values / scale).astype(np.int8)[None], scale))
+    return tensors[0], tensors[1]

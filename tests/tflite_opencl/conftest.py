@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The library for programs of any language, compiled once for all tests of subcommands."""
+"""The delegate library, compiled once for all tests of subcommands."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from tflite_opencl.interpreters import plugin_library as library
 
 @pytest.fixture(autouse=True)
 def _one_context(one_context: None) -> None:
-    """Share one context a device."""
+    """Share one context for each device."""
 
 
 @pytest.fixture(scope="session")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return the library for this Python, as the command makes it."""
+    """Return the library for this Python, compiled by the command."""
     path = tmp_path_factory.mktemp("library") / library.NAME
     try:
         library.require_loadable(library.libpython_file())

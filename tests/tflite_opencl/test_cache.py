@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`tflite-opencl cache`: what it shows, what it removes, and what it says where it cannot."""
+"""`tflite-opencl cache`: contents, removal and errors."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MODEL = f"language_models/{7:032x}-int8-512-2"
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A cache that knows a device, with a program and a model."""
+    """A cache with facts about a device, a program and a model."""
     monkeypatch.setenv(cache.ENVIRONMENT_VARIABLE, str(tmp_path))
     monkeypatch.setenv("COLUMNS", "140")
     Records(IDENTITY).add({Trial(SELF_TEST, "avx2"): "passed"})
@@ -35,16 +35,14 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def told(capsys: pytest.CaptureFixture[str], *flags: str) -> dict[str, object]:
-    """Return what the command says as JSON."""
+def document_of(capsys: pytest.CaptureFixture[str], *flags: str) -> dict[str, object]:
+    """Return the command's JSON."""
     assert main(["cache", *flags, "--json", "-"]) == 0
-    found: dict[str, object] = json.loads(capsys.readouterr().out)
-    return found
+    results: dict[str, object] = json.loads(capsys.readouterr().out)
+    return results
 
 
-def test_kinds_models_and_devices_are_shown(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_kinds_models_and_devices(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     day = time.strftime("%Y-%m-%d", time.localtime())
     assert main(["cache"]) == 0
     text = capsys.readouterr().out
@@ -53,26 +51,26 @@ def test_kinds_models_and_devices_are_shown(
     for row in ("models 1 - 5.0", "programs 1 - 3.0", f"{MODEL} - 5.0"):
         assert any(line.startswith(f"{row} {day}") for line in rows), row
     assert "a CPU (PoCL, 3.1, small) 2" in rows
-    facts = told(capsys)
+    facts = document_of(capsys)
     names = [each["name"] for each in facts["kinds"]]  # type: ignore[attr-defined]
     assert names[:2] == ["models", "programs"]
     assert {*names[2:]} == {"records", "devices"}
     assert facts["devices"][0]["device"] == IDENTITY  # type: ignore[index]
 
 
-def test_looking_uses_nothing(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_listing_does_not_count_as_use(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for path in folder.rglob("*"):
         os.utime(path, (1e9, 1e9))
-    told(capsys)
+    document_of(capsys)
     assert {entry.used for entry in limit.cache_entries()} == {1e9}
     assert limit.cache_in_use() == set()
 
 
-def test_it_removes_down_to_the_limit(
+def test_prune(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, folder: Path
 ) -> None:
     os.utime(folder / PROGRAM, (1e9, 1e9))
-    assert told(capsys, "--prune")["removed"] == 0
+    assert document_of(capsys, "--prune")["removed"] == 0
     monkeypatch.setenv(limit.LIMIT_VARIABLE, "6")
     assert main(["cache", "--prune"]) == 0
     out = capsys.readouterr().out
@@ -81,13 +79,11 @@ def test_it_removes_down_to_the_limit(
     assert (folder / MODEL).exists()
 
 
-def test_it_removes_all_but_what_is_in_use(
-    capsys: pytest.CaptureFixture[str], folder: Path
-) -> None:
+def test_clear_keeps_entries_in_use(capsys: pytest.CaptureFixture[str], folder: Path) -> None:
     cache.hold(MODEL)
     assert main(["cache"]) == 0
     assert f"{MODEL} 1 5.0" in " ".join(capsys.readouterr().out.split())
-    facts = told(capsys, "--clear")
+    facts = document_of(capsys, "--clear")
     assert (facts["removed"], facts["left"], facts["left_in_use"]) == (3, 1, 1)
     assert (folder / MODEL / "model.tflite").exists()
     leases._end()
@@ -98,7 +94,7 @@ def test_it_removes_all_but_what_is_in_use(
 
 
 @pytest.mark.parametrize("flags", [[], ["--prune"], ["--clear"]])
-def test_a_folder_that_is_not_there_is_empty(
+def test_missing_folder_is_empty(
     flags: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv(cache.ENVIRONMENT_VARIABLE, "/dev/null/none")
@@ -107,7 +103,7 @@ def test_a_folder_that_is_not_there_is_empty(
 
 
 @pytest.mark.parametrize("flags", [[], ["--prune"], ["--clear"]])
-def test_a_folder_that_cannot_be_used_is_one_line(
+def test_unusable_folder_is_one_line(
     flags: list[str],
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -126,7 +122,7 @@ def test_a_folder_that_cannot_be_used_is_one_line(
     folder.chmod(0o700)
 
 
-def test_an_entry_that_cannot_be_removed_is_one_line(
+def test_undeletable_entry_is_one_line(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], folder: Path
 ) -> None:
     def refused(path: str, *_: object) -> None:
@@ -139,6 +135,6 @@ def test_an_entry_that_cannot_be_removed_is_one_line(
     assert line.endswith(": Permission denied")
 
 
-def test_only_one_of_both(capsys: pytest.CaptureFixture[str]) -> None:
+def test_prune_and_clear_exclude_each_other(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["cache", "--clear", "--prune"]) == 64
     assert "not allowed with argument" in capsys.readouterr().err

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Bans as `tflite-opencl info` lists and lifts them."""
+"""Bans, listed and lifted by `tflite-opencl info`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(cache.ENVIRONMENT_VARIABLE, str(tmp_path))
 
 
-def test_they_are_listed_and_lifted(
+def test_bans_are_listed_and_lifted(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert main(["info", "--bans"]) == 0
@@ -37,9 +37,9 @@ def test_they_are_listed_and_lifted(
     assert main(["info", "--bans"]) == 0
     assert "in another environment alone" in " ".join(capsys.readouterr().out.split())
     assert main(["info", "--bans", "--json", "-"]) == 0
-    (found,) = json.loads(capsys.readouterr().out)["bans"]
-    assert (found["build"], found["holds_here"]) == ("conv_2d-a1", False)
-    assert found["until"] - found["since"] == 7 * 24 * 3600
+    (result,) = json.loads(capsys.readouterr().out)["bans"]
+    assert (result["build"], result["holds_here"]) == ("conv_2d-a1", False)
+    assert result["until"] - result["since"] == 7 * 24 * 3600
     assert main(["info", "--lift_bans"]) == 0
     assert capsys.readouterr().out.startswith("1 ban is lifted: ")
     assert bans_text((), 80).startswith("nothing is left out")

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`tflite-opencl library`: the delegate for programs that are not Python, and for load_delegate.
+"""`tflite-opencl library`: the delegate for programs in other languages, and load_delegate.
 
-Programs with a TFLite of their own are run by `.ci/hosts`.
+`.ci/hosts` runs programs with their own TFLite.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from tflite_opencl.interpreters import plugin_library as library
 
 HOSTS = Path(__file__).parents[1] / "hosts"
 CHAIN = net([("AVERAGE_POOL_2D", [0], 1), ("ADD", [0, 1], 2)])
-# Python alone takes none of these for itself.
+# Python uses none of these itself.
 STRAY = {"PYTHONHOME": "/nowhere", "PYTHONSTARTUP": "/nowhere"}
 Ask = Callable[..., list[str]]
 
 
 @pytest.fixture(scope="session")
 def ask(built: Path) -> Ask:
-    """Return a function that asks the library for a delegate in a program in C; gives its lines."""
+    """Return a function that creates a delegate in a C program, and returns its output."""
     program = built.parent / "asks"
     subprocess.run(["cc", "-o", program, HOSTS / "asks.c", "-ldl"], check=True)
 
@@ -57,7 +57,7 @@ def ask(built: Path) -> Ask:
 
 
 @slow
-def test_load_delegate_runs_what_opencldelegate_does(device: DeviceInfo, built: Path) -> None:
+def test_load_delegate_equals_opencl_delegate(device: DeviceInfo, built: Path) -> None:
     options = {"device": str(device.index), "tune": "off", "min_nodes_per_partition": "1"}
     for graph in (CHAIN, conv_pool()):
         model = write_model(graph)
@@ -69,7 +69,7 @@ def test_load_delegate_runs_what_opencldelegate_does(device: DeviceInfo, built: 
 
 
 @slow
-def test_load_delegate_takes_the_options(device: DeviceInfo, built: Path) -> None:
+def test_load_delegate_has_options(device: DeviceInfo, built: Path) -> None:
     options = {
         "device": str(device.index),
         "tune": "off",
@@ -96,7 +96,7 @@ def test_load_delegate_takes_the_options(device: DeviceInfo, built: Path) -> Non
     ],
     ids=["all", "none"],
 )
-def test_a_program_sees_how_many_nodes_are_taken(
+def test_number_of_claimed_nodes_is_reported(
     device: DeviceInfo, built: Path, tmp_path: Path, excluded: str, counted: str, left: str
 ) -> None:
     (tmp_path / "m.tflite").write_bytes(write_model(CHAIN))
@@ -111,7 +111,7 @@ def test_a_program_sees_how_many_nodes_are_taken(
     assert f"{counted}{device.name}{left}" in ran.stderr.splitlines()
 
 
-def test_load_delegate_tells_what_is_wrong(built: Path) -> None:
+def test_errors_of_load_delegate(built: Path) -> None:
     with pytest.raises(ValueError, match="OpenCL delegate: there is no option unknown; there are"):
         RUNTIME.load_delegate(str(built), {"unknown": "1"})
 
@@ -122,13 +122,13 @@ def test_load_delegate_tells_what_is_wrong(built: Path) -> None:
 @slow
 @pytest.mark.usefixtures("device")
 @pytest.mark.parametrize("environment", [{}, STRAY], ids=["plain", "stray-variables"])
-def test_a_program_in_c_gets_a_delegate(ask: Ask, environment: dict[str, str]) -> None:
+def test_c_program_creates_delegate(ask: Ask, environment: dict[str, str]) -> None:
     assert ask("reported", "tune=off", environment=environment) == ["made"]
 
 
 @slow
 @pytest.mark.usefixtures("device")
-def test_the_library_survives_its_closing(ask: Ask) -> None:
+def test_library_survives_dlclose(ask: Ask) -> None:
     assert ask("twice", "tune=off") == ["made", "made"]
 
 
@@ -146,18 +146,18 @@ OPTION_ERRORS = {
 @slow
 @pytest.mark.usefixtures("device")
 @pytest.mark.parametrize(("option", "text"), OPTION_ERRORS.values(), ids=OPTION_ERRORS)
-def test_a_wrong_option_is_one_clear_text(ask: Ask, option: str, text: str) -> None:
+def test_invalid_option_is_one_line(ask: Ask, option: str, text: str) -> None:
     (line,) = ask("reported", option)
     assert line.startswith(f"OpenCL delegate: {text}")
 
 
-def test_without_a_function_to_report_to_the_delegate_refuses(ask: Ask) -> None:
+def test_missing_report_function(ask: Ask) -> None:
     lines = ask("silent", "speed=1")
     assert lines[0] == "prepare: 2"  # kTfLiteDelegateError
     assert lines[1].startswith("ERROR: OpenCL delegate: there is no option speed")
 
 
-def test_a_python_without_the_package_is_named(ask: Ask, tmp_path: Path) -> None:
+def test_python_without_package_is_named(ask: Ask, tmp_path: Path) -> None:
     bare = tmp_path / "bare"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", bare], check=True)
     python = str(bare / "bin" / "python")
@@ -174,7 +174,7 @@ PYTHON_ERRORS = {
 
 
 @pytest.mark.parametrize(("python", "text"), PYTHON_ERRORS.values(), ids=PYTHON_ERRORS)
-def test_a_wrong_python_is_named(ask: Ask, tmp_path: Path, python: str | None, text: str) -> None:
+def test_wrong_python_is_named(ask: Ask, tmp_path: Path, python: str | None, text: str) -> None:
     if python is None:
         link = tmp_path / "it's"
         link.symlink_to("/bin/true")
@@ -183,7 +183,7 @@ def test_a_wrong_python_is_named(ask: Ask, tmp_path: Path, python: str | None, t
     assert line.startswith(f"OpenCL delegate: {text}")
 
 
-def test_an_environment_that_has_gone_is_named(
+def test_missing_environment_is_named(
     ask: Ask, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(sys, "executable", '/gone/ä b"c/bin/python')
@@ -195,7 +195,7 @@ def test_an_environment_that_has_gone_is_named(
     )
 
 
-def test_a_libpython_that_has_gone_is_named(ask: Ask, tmp_path: Path) -> None:
+def test_missing_libpython_is_named(ask: Ask, tmp_path: Path) -> None:
     library.compile_library(tmp_path / "gone.so", "/gone/libpython3.so.1")
     (line,) = ask("reported", file=tmp_path / "gone.so")
     assert line.startswith("OpenCL delegate: /gone/libpython3.so.1: cannot open shared object file")
@@ -205,7 +205,7 @@ def test_a_libpython_that_has_gone_is_named(ask: Ask, tmp_path: Path) -> None:
 
 
 @slow
-def test_the_command_says_what_it_made(
+def test_output_of_command(
     built: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -218,8 +218,8 @@ def test_the_command_says_what_it_made(
     for _ in range(2):
         assert main(["library", "new/folder/"]) == 0
     assert main(["library", "new/folder"]) == 0
-    made = [tmp_path / "new" / "folder" / name for name in (library.NAME, library.ACCELERATOR)]
-    assert made[0].read_bytes() == made[1].read_bytes()
+    paths = [tmp_path / "new" / "folder" / name for name in (library.NAME, library.ACCELERATOR)]
+    assert paths[0].read_bytes() == paths[1].read_bytes()
     exported = subprocess.run(
         ["nm", "-D", "--defined-only", tmp_path / "new" / "folder" / library.NAME],
         capture_output=True,
@@ -240,7 +240,7 @@ def failure(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
 
 
 @pytest.mark.usefixtures("built")
-def test_failures_of_the_compiler_are_one_line(
+def test_compiler_failure_is_one_line(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert "cannot write /no/folder/a.so: there is no folder" in failure(capsys, "/no/folder/a.so")
@@ -255,7 +255,7 @@ def test_failures_of_the_compiler_are_one_line(
     )
 
 
-def test_a_python_that_cannot_be_embedded_is_refused(
+def test_python_that_cannot_be_embedded_is_refused(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, text in (
@@ -271,7 +271,7 @@ def test_a_python_that_cannot_be_embedded_is_refused(
 # Options
 
 
-def test_every_option_is_known_by_its_name() -> None:
+def test_options_by_name() -> None:
     texts = {
         "device": "pocl",
         "exclude_ops": "ADD,MUL  SUB",

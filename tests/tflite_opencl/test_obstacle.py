@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`tflite-opencl obstacle`: a line, a code, and the same as JSON."""
+"""`tflite-opencl obstacle`: line, exit code and JSON."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tflite_opencl.command import main
 
 
 @pytest.mark.parametrize("is_there", [True, False])
-def test_it_says_the_same_in_words_and_as_json(
+def test_text_and_json_agree(
     device: DeviceInfo,
     is_there: bool,
     monkeypatch: pytest.MonkeyPatch,
@@ -24,13 +24,13 @@ def test_it_says_the_same_in_words_and_as_json(
     name = "pocl" if "Portable" in device.platform else "llvmpipe"
     code = 0 if is_there else 1
     assert main(["obstacle", name]) == code
-    said = capsys.readouterr().out
+    output = capsys.readouterr().out
     assert main(["obstacle", name, "--json", "-"]) == code
     facts = json.loads(capsys.readouterr().out)
     assert facts["family"] == name
     if is_there:
-        assert said.startswith(f"{name}: device {device.index}, {device.name} (")
+        assert output.startswith(f"{name}: device {device.index}, {device.name} (")
         assert (facts["obstacle"], facts["device"]["name"]) == (None, device.name)
     else:
-        assert said == f"{name}: {facts['obstacle']}\n"
+        assert output == f"{name}: {facts['obstacle']}\n"
         assert facts["device"] is None

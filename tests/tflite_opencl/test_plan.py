@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`tflite-opencl plan`: what runs where, and a file that label_image runs by."""
+"""`tflite-opencl plan`: its table, and a plan file for label_image."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from delegate.guard.children import helper
 from delegate.inspect import write_model
 from tests.support.nets import conv_pool
 from tests.support.small_v2 import small_v2
-from tests.support.tiers import slow
 from tflite_opencl.command import main
 
 pytestmark = pytest.mark.device
@@ -31,9 +30,7 @@ def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     helper._close()
 
 
-def test_it_shows_what_runs(
-    device: DeviceInfo, model: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_table(device: DeviceInfo, model: str, capsys: pytest.CaptureFixture[str]) -> None:
     command = ["plan", model, "--device", str(device.index), "--tune", "off"]
     assert main(command) == 0
     text = capsys.readouterr().out
@@ -47,7 +44,7 @@ def test_it_shows_what_runs(
     assert {row["op"] for row in document["launches"]} == {"CONV_2D", "AVERAGE_POOL_2D"}
 
 
-def test_it_writes_a_file_that_another_start_runs_by(
+def test_plan_file_is_used_by_another_start(
     device: DeviceInfo, model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     plan = str(tmp_path / "model.plan")
@@ -65,17 +62,7 @@ def test_it_writes_a_file_that_another_start_runs_by(
     other = tmp_path / "other.tflite"
     other.write_bytes(write_model(small_v2()))
     assert main(["plan", str(other), *own, "--plan", plan]) == 255
-    said = capsys.readouterr()
-    assert "it is of another model, shape, batch, TFLite or options" in said.err + said.out
+    output = capsys.readouterr()
+    assert "it is of another model, shape, batch, TFLite or options" in output.err + output.out
     assert main(["plan", model, *own, "--output", str(tmp_path / "no" / "m.plan")]) == 255
     assert "cannot write" in capsys.readouterr().err
-
-
-@slow
-def test_the_model_is_not_overwritten(
-    device: DeviceInfo, model: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    before = Path(model).read_bytes()
-    assert main(["plan", model, "--device", str(device.index), "--output", model]) != 0
-    assert Path(model).read_bytes() == before
-    assert capsys.readouterr().err

@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Feeds changed files to all that reads files, and says what goes wrong.
+"""Fuzzes everything that reads files, and random graphs, and reports faults.
 
     python -m tests.attacks.fuzz --minutes 2 --seed 7
     python -m tests.attacks.fuzz --minutes 60 --attack models caches
     python -m tests.attacks.fuzz --attack graphs --count 1000 --minutes 600 --device rusticl
     python -m tests.attacks.fuzz --attack graphs --graph 771203486215
 
-Models go through the reader and all that happens before a device, and beside TFLite through the
+Models go through the reader and all steps before a device, and, next to TFLite, through the
 delegate; pictures and the cache folder through label_image's own code; language models and their
-tokenizers through what makes a .tflite file of them. Graphs are drawn from numbers, and run in many
-ways beside TFLite: by themselves, with state, and as the graphs of IF, WHILE and signatures;
-`state` runs them with state alone. A finding is shrunk and saved as a case under tests/data/fuzz,
+tokenizers through their conversion to .tflite. Graphs are drawn from numbers, and run in many
+ways next to TFLite: alone, with state, and as graphs of IF, WHILE and signatures;
+`state` runs only those with state. A finding is shrunk and saved as a case under tests/data/fuzz,
 where test_fuzz.py runs it from then on. Exit code: 0 without findings, 1 with some.
 """
 
@@ -35,21 +35,21 @@ NAMES = (*KINDS, BesideTFLite.name, OfCaches.name, OfGraphs.name, OfState.name)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Try for the given time, a part of it each attack; return the exit code."""
+    """Fuzz for the given time, shared between the attacks; return the exit code."""
     given = _parser().parse_args(arguments)
     if given.graph:
         given.attack = [OfState.name if [OfState.name] == given.attack else OfGraphs.name]
         given.count = len(given.graph)
     with tempfile.TemporaryDirectory(prefix="fuzz-") as scratch:
-        # What is built for changed models is nobody's.
+        # Programs of mutated models must not fill the user's cache.
         os.environ["TFLITE_OPENCL_CACHE"] = f"{scratch}/cache"
         count = sum(_faults(name, given, Path(scratch)) for name in given.attack)
     return 1 if count else 0
 
 
 def _faults(name: str, given: argparse.Namespace, scratch: Path) -> int:
-    """Run one attack for its part of the time, print its findings; return how many faults."""
-    # Of its own: what one attack draws does not depend on how fast another is.
+    """Run one attack for its share of the time, print its findings; return their number."""
+    # Separate, so that an attack's random numbers do not depend on the speed of others.
     rng = random.Random(f"{given.seed} {name}")
     attack = attack_of(name, given.device, scratch, given.graph)
     try:
@@ -65,7 +65,7 @@ def _faults(name: str, given: argparse.Namespace, scratch: Path) -> int:
 
 
 def attack_of(name: str, device: str, scratch: Path, graphs: Sequence[int] = ()) -> Attack:
-    """Return the attack of this name; `device`: words of its name; `graphs`: their numbers."""
+    """Return the attack of this name; `device`: words of its name; `graphs`: numbers of graphs."""
     if name in (OfGraphs.name, OfState.name):
         return (OfGraphs if name == OfGraphs.name else OfState)(device, graphs)
     if name == BesideTFLite.name:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Drawn graphs of which nodes stay on the CPU at random: run, resized, and run again.
+"""Random graphs with random nodes on the CPU: run, resized, and run again.
 
-What TFLite's kernels and the delegate make of each other's tensors over runs and sizes, sizes that
-make tensors empty among them, is what TFLite's reference kernels make of them alone.
+TFLite's kernels and the delegate exchange tensors over runs and sizes, including sizes that
+make tensors empty. The outputs must equal those of TFLite's reference kernels alone.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from tflite_opencl.oracle.values import Arrays, compare
 
 RUNS = 5
 _SEEDS = 8
-# The batches that inputs of batch 1 get; 0 leaves no elements.
+# Batches for inputs of batch 1; 0 makes tensors empty.
 _BATCHES = (3, 0, 2, 1)
 _WHY = "excluded by the fuzzer"
 _M_PERTURB = -6  # glibc's malloc.h
@@ -55,7 +55,7 @@ def ways(graph: Graph) -> list[str]:
 
 @contextlib.contextmanager
 def left_to_the_cpu(nodes: frozenset[int]) -> Iterator[None]:
-    """Refuse these nodes, by their index, in all graphs that are judged."""
+    """Refuse these nodes, by index, in all verdicts."""
     judged = Claim._judge
 
     def judge(self: Claim) -> Any:
@@ -66,31 +66,31 @@ def left_to_the_cpu(nodes: frozenset[int]) -> Iterator[None]:
 
 
 def some_nodes(graph: Graph, seed: int) -> frozenset[int]:
-    """Return the nodes that stay on the CPU: some, not all, and none that it lacks."""
+    """Return the nodes to leave to the CPU: some that it supports, but not all."""
     rng, count = random.Random(seed), len(graph.nodes)
     share = rng.choice((0.2, 0.5, 0.8))
-    found = [index for index in range(count) if rng.random() < share]
-    some = frozenset(found or [rng.randrange(count)]) - {rng.randrange(count)}
+    results = [index for index in range(count) if rng.random() < share]
+    some = frozenset(results or [rng.randrange(count)]) - {rng.randrange(count)}
     return frozenset(index for index in some if _is_on_the_cpu(graph.nodes[index]))
 
 
 def _is_on_the_cpu(node: Node) -> bool:
-    """Whether TFLite runs a node; that it lacks a type some kernels only tell in a run."""
+    """Whether TFLite runs a node: some kernels refuse a type only in a run."""
     if not has_float16(node):
         return True
     if float_result(node.op).kind not in (COPY, SELECTION):
         return False  # TFLite's own kernels know of float16 some that move values, and few others
     alone = graph_of([node])
     try:
-        made = allocated(find_runtime(), write_model(alone), "reference")
-        run(made, [np.zeros(each.shape, each.dtype) for each in alone.inputs])
+        result = allocated(find_runtime(), write_model(alone), "reference")
+        run(result, [np.zeros(each.shape, each.dtype) for each in alone.inputs])
     except (RuntimeError, ValueError):
         return False
     return True
 
 
 def run_apart(job: CaseJob, known: Oracle, seed: int) -> CaseResult:
-    """Return what came of a graph of which some nodes are left to the CPU."""
+    """Return the result of a graph with some nodes on the CPU."""
     with left_to_the_cpu(some_nodes(job.graph, seed)):
         try:
             opened, taken = open_job(job, known)
@@ -99,21 +99,21 @@ def run_apart(job: CaseJob, known: Oracle, seed: int) -> CaseResult:
         for turn in range(_runs(job)):
             number = turn % len(job.sets)
             expect(job, known, number, invoke_of(opened, job.sets[number]), f"run {turn}")
-        found = resized(job, known, opened, _BATCHES, _runs(job))
-    return found or CaseResult(PASS, taken=taken)
+        result = resized(job, known, opened, _BATCHES, _runs(job))
+    return result or CaseResult(PASS, taken=taken)
 
 
 def _runs(job: CaseJob) -> int:
-    """Return how often to run: of a graph with state each set once, as the oracle did."""
+    """Return the number of runs: with state each input set once, as the oracle ran."""
     return min(RUNS, len(job.sets)) if has_state(job) else RUNS
 
 
 def resized(
     job: CaseJob, known: Oracle, opened: Any, batches: tuple[int, ...], runs: int
 ) -> CaseResult | None:
-    """Run with these batches, as TFLite's own interpreter runs them; None: all is right.
+    """Run with these batches, like TFLite's interpreter; None if all outputs are right.
 
-    A batch that TFLite does not run is left out, and so is one at which its own IF would write to
+    Batches that TFLite does not run are skipped, and so are those for which its IF would write to
     freed memory, and graphs whose inputs have no batch of 1.
     """
     if not job.graph.inputs or any(each.shape[:1] != (1,) for each in job.graph.inputs):
@@ -128,23 +128,23 @@ def resized(
             if _writes_to_freed_memory(job, known, opened, count):
                 continue
         except (RuntimeError, ValueError):
-            continue  # no batch for TFLite, too
+            continue  # also no batch for TFLite
         resize_to(opened.interpreter, count)
         if any("TFLite reads past the end" in (v.reason or "") for v in opened.delegate.verdicts):
             continue
-        if has_state(job):  # which a size that stays does not reset
+        if has_state(job):  # an unchanged size does not reset it
             opened.interpreter.reset_all_variables()
         for turn in range(runs):
             number = turn % len(sets)
             got = _invoked(opened.interpreter, sets[number])
             bounds, where = known.bounds[number], f"at batch {count}"
-            if found := _wrong(got, expected[number], bounds, undefined, where):
-                return found
+            if result := _wrong(got, expected[number], bounds, undefined, where):
+                return result
     return None
 
 
 def has_state(job: CaseJob) -> bool:
-    """Whether what a run gives depends on the runs before."""
+    """Whether outputs depend on earlier runs."""
     return any(tensor.is_variable for tensor in job.graph.tensors)
 
 
@@ -155,18 +155,18 @@ def _on_tflite(
 
     Raises: RuntimeError, ValueError: TFLite does not run it.
     """
-    made = _sized(job, known, count, overwrites(job.graph))
-    expected = [_invoked(made, inputs) for inputs in sets]
-    if not any(0 in each["shape"] for each in made.get_tensor_details()):
+    result = _sized(job, known, count, overwrites(job.graph))
+    expected = [_invoked(result, inputs) for inputs in sets]
+    if not any(0 in each["shape"] for each in result.get_tensor_details()):
         return expected, set()
     return expected, _undefined(job.graph, partial(_sized, job, known, count, True), sets[0])
 
 
 def _sized(job: CaseJob, known: Oracle, count: int, keeps_all: bool) -> Any:
     model = model_in_builtins(job.graph, job.model)
-    made = allocated(job.subject.runtime, model, known.cpu_kernels, keeps_all=keeps_all)
-    resize_to(made, count)
-    return made
+    result = allocated(job.subject.runtime, model, known.cpu_kernels, keeps_all=keeps_all)
+    resize_to(result, count)
+    return result
 
 
 def _writes_to_freed_memory(job: CaseJob, known: Oracle, opened: Any, count: int) -> bool:
@@ -183,10 +183,10 @@ def _writes_to_freed_memory(job: CaseJob, known: Oracle, opened: Any, count: int
     whole = read_model(model_in_builtins(job.graph, job.model))
     before: list[bool] = []
     after: list[bool] = []
-    for batch, found in ((1, before), (count, after)):
-        made = _sized(job, known, batch, False)
-        run(made, _batch(job.sets[0], batch))
-        found += parting(made, whole)
+    for batch, result in ((1, before), (count, after)):
+        resized_job = _sized(job, known, batch, False)
+        run(resized_job, _batch(job.sets[0], batch))
+        result += parting(resized_job, whole)
     return any(
         index in left and not parted and parts
         for index, parted, parts in zip(calling, before, after, strict=True)
@@ -194,19 +194,19 @@ def _writes_to_freed_memory(job: CaseJob, known: Oracle, opened: Any, count: int
 
 
 def _undefined(graph: Graph, open_: Callable[[], Any], inputs: Arrays) -> set[int]:
-    """Return the places of the outputs that follow from memory that no kernel has written.
+    """Return the positions of outputs that depend on uninitialised memory.
 
-    TFLite's STRIDED_SLICE, STABLEHLO_GATHER and EMBEDDING_LOOKUP leave their outputs as they are
-    where an operand is empty. Such a tensor then depends on what its memory held before.
-    `open_`: makes an interpreter in which no tensor shares memory with another one.
+    TFLite's STRIDED_SLICE, STABLEHLO_GATHER and EMBEDDING_LOOKUP do not write their outputs
+    if an operand is empty, so these have the old content of their memory.
+    `open_`: creates an interpreter whose tensors do not share memory.
     """
     tensors = [tensor.index for each in graph.nodes for tensor in each.outputs]
     seen = []
     for byte in (0x55, 0xAA):
         with _filled(byte):
-            made = open_()
-            run(made, inputs)
-            seen.append([_bytes_of(made, index) for index in tensors])
+            result = open_()
+            run(result, inputs)
+            seen.append([_bytes_of(result, index) for index in tensors])
     unwritten = {index for index, *both in zip(tensors, *seen, strict=True) if both[0] != both[1]}
     for each in graph.nodes:
         if any(tensor is not None and tensor.index in unwritten for tensor in each.inputs):
@@ -216,7 +216,7 @@ def _undefined(graph: Graph, open_: Callable[[], Any], inputs: Arrays) -> set[in
 
 @contextlib.contextmanager
 def _filled(byte: int) -> Iterator[None]:
-    """Fill what this process allocates with a byte."""
+    """Fill allocations of this process with a byte."""
     mallopt = ctypes.CDLL(None).mallopt
     mallopt(_M_PERTURB, byte ^ 0xFF)
     try:
@@ -226,7 +226,7 @@ def _filled(byte: int) -> Iterator[None]:
 
 
 def _bytes_of(made: Any, index: int) -> bytes:
-    """Return a tensor's bytes; none of one that has no values, as a resource."""
+    """Return a tensor's bytes; b"" if it has no values, like a resource."""
     try:
         return bytes(made.get_tensor(index).tobytes())
     except ValueError:
@@ -234,7 +234,7 @@ def _bytes_of(made: Any, index: int) -> bytes:
 
 
 def _invoked(made: Any, inputs: Arrays) -> Arrays:
-    """Return the outputs; get_tensor refuses a dynamic one that is empty, also of TFLite's own."""
+    """Return the outputs; get_tensor refuses empty dynamic ones, even without a delegate."""
     run(made, inputs)
     return [
         np.empty(each["shape"], each["dtype"])
@@ -259,9 +259,9 @@ def _wrong(
         if place in undefined:
             continue
         most = None if bound is None else np.full(other.shape, 4 * bound.max(initial=0))
-        found = compare(one, other, most, 0, where)
-        if found is not None and found.is_beyond:
-            return CaseResult(FAIL, str(found), found.greatest)
+        result = compare(one, other, most, 0, where)
+        if result is not None and result.is_beyond:
+            return CaseResult(FAIL, str(result), result.greatest)
     return None
 
 
@@ -273,7 +273,7 @@ def resize_to(made: Any, count: int) -> None:
 
 
 def _survives(on_tflite: Callable[[], object]) -> bool:
-    """Whether TFLite itself runs a batch of nothing; some of its kernels divide by its size."""
+    """Whether TFLite runs an empty batch: some of its kernels divide by its size."""
     child = os.fork()
     if not child:
         status = 1

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The attacks on files: each draws changed content, and tries it in other processes."""
+"""The attacks on files: each draws mutated content, and feeds it to other processes."""
 
 from __future__ import annotations
 
@@ -26,21 +26,21 @@ from tests.support.process import ROOT
 from tflite_opencl.conformance.results import CRASH, FAIL, TIMEOUT, CaseResult
 from tflite_opencl.conformance.runner import Item, Workers
 
-# The types of inputs that the suite draws values of; strings and resources are none.
+# Input types for which the suite draws values: not strings or resources.
 _DRAWN = ("bool", "int8", "uint8", "int16", "int32", "int64", "float16", "float32")
-_MOST_ELEMENTS = 1 << 24  # of an input: the suite has its values in memory
+_MOST_ELEMENTS = 1 << 24  # of an input, whose values the suite holds in memory
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What went wrong, and the content that shows it."""
+    """A fault, and the content that shows it."""
 
     attack: str
     text: str
     content: bytes
 
     def save(self, folder: Path) -> Path:
-        """Write the content as a case of its attack; return where it is."""
+        """Write the content as a case of its attack; return its path."""
         path = folder / self.attack / hashlib.sha256(self.content).hexdigest()[:12]
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(self.content)
@@ -48,14 +48,14 @@ class Finding:
 
 
 class Attack(ABC):
-    """Something that takes content, sound content, and edits of it.
+    """An attack: valid content, edits of it, and verdicts.
 
     Attributes:
-        tried: how much content it took; found: how often each fault was seen, by `fault_of`.
+        tried: number of contents; found: number of occurrences of each fault, by `fault_of`.
     """
 
     name: str
-    batch = 1  # contents that are tried together
+    batch = 1  # contents per batch
 
     def __init__(self) -> None:
         self.tried = 0
@@ -63,31 +63,31 @@ class Attack(ABC):
 
     @abstractmethod
     def draw(self, rng: random.Random) -> tuple[Any, list[Any]]:
-        """Return something sound, and edits of it."""
+        """Return valid content, and edits of it."""
 
     @abstractmethod
     def content(self, sound: Any, edits: Sequence[Any]) -> bytes:
-        """Return it with the edits, as a case's file holds it."""
+        """Return the edited content, as in a case's file."""
 
     def smaller(self, sound: Any, edit: Any) -> Iterator[Any]:
-        """Yield edits that change less."""
+        """Yield smaller edits."""
         return iter(())
 
     @abstractmethod
     def verdicts(self, contents: Sequence[bytes]) -> list[str | None]:
-        """Return for each content what is wrong with what becomes of it; None: nothing."""
+        """Return the fault of each content; None if there is none."""
 
     def close(self) -> None:  # noqa: B027
-        """End the processes that it started; most start none."""
+        """End its child processes, if any."""
 
     def summary(self) -> str:
-        """Return what else is to be said of what was tried."""
+        """Return further statistics."""
         return ""
 
     def findings(
         self, rng: random.Random, seconds: float, most: int | None = None
     ) -> Iterator[Finding]:
-        """Try for so long, or so much content; yield each new fault, shrunk."""
+        """Run up to a time or number of contents; yield each new fault, shrunk."""
         until = time.monotonic() + seconds
         while time.monotonic() < until and (most is None or self.tried < most):
             left = self.batch if most is None else min(self.batch, most - self.tried)
@@ -102,7 +102,7 @@ class Attack(ABC):
                     yield Finding(self.name, text, self._shrunk(sound, edits, fault_of(text)))
 
     def _shrunk(self, sound: Any, edits: list[Any], fault: str) -> bytes:
-        """Return the content with as few edits, each as small, as show the fault."""
+        """Return the content with the fewest and smallest edits that show the fault."""
 
         def shows(tried: list[Any]) -> bool:
             (text,) = self.verdicts([self.content(sound, tried)])
@@ -118,20 +118,20 @@ class Attack(ABC):
                     [*edits[:place], less, *edits[place + 1 :]]
                     for less in self.smaller(sound, edits[place])
                 ]
-                found = next((tried for tried in tries if shows(tried)), None)
-                if found is None:
+                result = next((tried for tried in tries if shows(tried)), None)
+                if result is None:
                     break
-                edits = found
+                edits = result
         return self.content(sound, edits)
 
 
 def fault_of(text: str) -> str:
-    """Return what the texts of one fault share."""
+    """Return the common part of texts about one fault."""
     return text.partition(":")[0]
 
 
 class OfFiles(Attack):
-    """What changes the bytes of a file."""
+    """An attack that edits the bytes of a file."""
 
     _drawn: Callable[[random.Random, bytes], list[Edit]] = staticmethod(drawn)
 
@@ -156,7 +156,7 @@ class OfFiles(Attack):
 
 
 class InOneChild(OfFiles):
-    """A file of KINDS, taken by tests/attacks/fuzz/worker.py."""
+    """Files of one of KINDS, read by tests/attacks/fuzz/worker.py."""
 
     batch = 20
 
@@ -174,19 +174,19 @@ class InOneChild(OfFiles):
         if self._child is None:
             command = [sys.executable, "-m", "tests.attacks.fuzz.worker", self.name]
             self._child = Child(command, {"PYTHONPATH": str(ROOT)})
-            self._child.ask(math.inf, path=None)  # its imports take a while, and are no case's
+            self._child.ask(math.inf, path=None)  # its slow imports do not count as a case
         try:
-            found: str | None = self._child.ask(3 * SECONDS, path=str(self._path))["answer"]
+            result: str | None = self._child.ask(3 * SECONDS, path=str(self._path))["answer"]
         except ChildDied as died:
             self.close_child()
             ended = died.exit
             if ended.is_late:
                 return "the process hangs"
             return f"the process died by {ended.signal or f'exit code {ended.code}'}"
-        return found
+        return result
 
     def close_child(self) -> None:
-        """End the process, if there is one."""
+        """End the child process, if any."""
         if self._child is not None:
             self._child.close()
         self._child = None
@@ -197,7 +197,7 @@ class InOneChild(OfFiles):
 
 
 class BesideTFLite(OfFiles):
-    """Models that TFLite runs, too: the delegate gives its values, and outlives what it outlives.
+    """Models next to TFLite: the delegate has its values, and must not crash where it does not.
 
     The conformance suite's workers run both.
     """
@@ -210,7 +210,7 @@ class BesideTFLite(OfFiles):
         self._workers = Workers("opencl", {}, device, None, None, 30.0)
 
     def draw(self, rng: random.Random) -> tuple[bytes, list[Any]]:
-        # What the reader refuses has an attack of its own.
+        # Models that the reader refuses have another attack.
         while True:
             seed, edits = super().draw(rng)
             if _is_read(edited(seed, edits)):
@@ -236,13 +236,13 @@ class BesideTFLite(OfFiles):
 
 
 def _is_read(model: bytes) -> bool:
-    """Whether the reader takes a model, and the suite can draw its inputs' values and find them."""
+    """Whether the reader accepts a model, and the suite can draw values for its inputs."""
     try:
         graph = read_model(model)
-        # TFLite's Python fails at the details of a tensor whose name is no UTF-8.
+        # TFLite's Python fails for tensor names that are not UTF-8.
         named = [tensor for node in graph.nodes for tensor in (*node.inputs, *node.outputs)]
         return all(tensor is None or "\ufffd" not in tensor.name for tensor in named) and all(
-            # numpy has no array of huge sizes, not even of none.
+            # NumPy has no arrays with huge dimensions, even if they are empty.
             tensor.dtype in _DRAWN and math.prod(max(1, n) for n in tensor.shape) <= _MOST_ELEMENTS
             for tensor in graph.inputs
         )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which IF of TFLite's has branches whose outputs differ in shape, at the sizes of a run."""
+"""IF nodes whose branches have outputs of different shapes, at the sizes of a run."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from delegate.inspect import Graph, Node
 
 
 def parting(made: Any, graph: Graph) -> list[bool]:
-    """Return for each node that calls graphs whether it is or calls such an IF.
+    """Return for each node with subgraphs whether it is or contains such an IF.
 
-    `made`: an interpreter of TFLite's alone, after a run; `graph`: of its model.
+    `made`: an interpreter without a delegate, after a run; `graph`: of its model.
     """
     calling = (each for each in graph.nodes if each.calls is not None)
     return [any(_parts(made, choice) for choice in _choices(each)) for each in calling]
 
 
 def _choices(node: Node) -> Iterator[Node]:
-    """Yield each IF that a node is or calls."""
+    """Yield each IF that a node is or contains."""
     if node.op == "IF":
         yield node
     for called in node.calls.graphs if node.calls is not None else ():

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The attack on the user's cache folder: whatever lies there, label_image gives the right rows."""
+"""The attack on the cache folder: label_image has the right rows whatever its content."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from typing import Any
 from unittest import mock
 
 from delegate.guard import cache
-from tests.attacks.bed import ALLOWED, RIGHT, Ran, run_label_image, write_files
+from tests.attacks.bed import ALLOWED, RIGHT, FinishedRun, run_label_image, write_files
 from tests.attacks.fuzz.attacks import Attack
 
 _WARM_UPS = 3
-_SECONDS = 60  # a run without a cache takes a few
+_SECONDS = 60  # a run without a cache takes a few seconds
 _FLIP, _CUT, _SWAP, _FOREIGN, _FOLDER, _PIPE, _LINK = (
     "flip", "cut", "swap", "foreign", "folder", "pipe", "link",
 )  # fmt: skip
 _WRITABLE, _GIVEN, _AT_ONCE = "others may write to it", "another user's", "two runs at once"
 _NOBODY = 65534
-# Sound JSON or text with a sound digest, but of something else.
+# Valid JSON or text with a valid digest, but other content.
 _FOREIGN_TEXTS = (
     "",
     "[]",
@@ -40,7 +40,7 @@ _FOREIGN_TEXTS = (
     "[" * 9999,
     "\xff\x00",
 )
-# A program's binary is native code: a foreign one with a sound digest may do anything.
+# Program binaries are native code: a foreign one with a valid digest may do anything.
 _TEXTS = ("devices", "records")
 
 
@@ -49,7 +49,7 @@ class Edit:
     """A change of one entry.
 
     Attributes:
-        folder: of the cache; number: which of its files, by name; at: a share of its bytes, a
+        folder: of the cache; number: of the file, by name; at: a fraction of its bytes, a
             number of _FOREIGN_TEXTS, or the other file of a swap.
     """
 
@@ -62,7 +62,7 @@ class Edit:
 class OfCaches(Attack):
     """A small model's warm cache with some of its entries changed.
 
-    Two runs at once have a limit of 0 MiB: each removes what the other one does not use yet.
+    Two concurrent runs have a limit of 0 MiB: each removes what the other does not use yet.
     """
 
     name = "caches"
@@ -78,12 +78,12 @@ class OfCaches(Attack):
             if ran.outcome != RIGHT:
                 raise RuntimeError(f"with a sound cache: {ran.outcome}: {ran.lines}")
 
-    def _run(self, folder: Path, **more: str) -> Ran:
+    def _run(self, folder: Path, **more: str) -> FinishedRun:
         variables = {cache.ENVIRONMENT_VARIABLE: str(folder), **more}
         return run_label_image(self._scratch, self._device, seconds=_SECONDS, **variables)
 
-    def _run_at_once(self, folder: Path) -> Ran:
-        """Return how the worse of two runs ended."""
+    def _run_at_once(self, folder: Path) -> FinishedRun:
+        """Return the outcome of the worse of two concurrent runs."""
         with ThreadPoolExecutor(2) as pool:
             both = [pool.submit(self._run, folder, **{cache.LIMIT_VARIABLE: "0"}) for _ in "12"]
         ended = [each.result() for each in both]
@@ -117,13 +117,13 @@ class OfCaches(Attack):
             shutil.rmtree(tampered)
         if ran.outcome == RIGHT:
             return None
-        told = [line for line in ran.lines if line.startswith(("ERROR: ", "WARN: "))]
+        messages = [line for line in ran.lines if line.startswith(("ERROR: ", "WARN: "))]
         how = "right rows" if ran.outcome in ALLOWED else ran.outcome
-        return f"{how.replace(':', '')}: {edits}: {told}"
+        return f"{how.replace(':', '')}: {edits}: {messages}"
 
 
 def _make(folder: Path, edit: Edit) -> None:
-    """Change one entry; where the entry is gone already nothing happens."""
+    """Change one entry, if it still exists."""
     files = sorted(path for path in (folder / edit.folder).iterdir() if path.is_file())
     if not files:
         return
@@ -146,7 +146,7 @@ def _make(folder: Path, edit: Edit) -> None:
     elif edit.kind == _WRITABLE:
         path.chmod(0o666)
     elif edit.kind == _GIVEN:
-        if os.geteuid() == 0:  # only root gives a file away
+        if os.geteuid() == 0:  # only root can change a file's owner
             os.chown(path, _NOBODY, _NOBODY)
     elif edit.kind != _AT_ONCE:
         path.unlink()

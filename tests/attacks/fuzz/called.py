@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Drawn graphs that TFLite runs as another graph of a file: of IF, of WHILE, of two signatures.
+"""Random graphs as subgraphs of a file: of IF, WHILE and two signatures.
 
-Each graph of the file has to be judged, and to run as on TFLite's reference kernels. Where the
-branch or the trip count is a constant, the IF or the WHILE has to be inlined.
+Each graph of the file needs verdicts, and must run as on TFLite's reference kernels. If the
+branch or the trip count is constant, the IF or WHILE must be inlined.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ from tflite_opencl.models.build import constant, graph, node, numbers, tensor
 from tflite_opencl.oracle.oracle import Oracle
 from tflite_opencl.oracle.values import Arrays
 
-ROUNDS = 3  # of a loop, at most
+ROUNDS = 3  # most iterations of a loop
 HOWS = ("if", "while", "signatures", "branch", "unrolled")
 Runs = Iterator[tuple[str, Callable[[Any], Arrays]]]
 
 
 def ways() -> list[str]:
-    """Return the ways to run a graph that is not a file's only one."""
+    """Return the ways to run a graph as one of several in a file."""
     return [f"called {how}" for how in HOWS]
 
 
 def run_called(job: CaseJob, known: Oracle, way: str) -> CaseResult:
-    """Return what came of a graph that is called this way."""
+    """Return the result of a graph that is called this way."""
     if way.split()[1] in _INLINED and any(each.is_variable for each in job.graph.tensors):
         return CaseResult(SKIP, "a graph that keeps state is not inlined")
     if any(bound is not None for bound in known.bounds[0]):
@@ -63,24 +63,24 @@ def run_called(job: CaseJob, known: Oracle, way: str) -> CaseResult:
             expected = run(theirs)
         except (RuntimeError, ValueError) as error:
             return CaseResult(SKIP, f"TFLite itself does not run it: {one_line(error)}")
-        if found := differ(run(opened.interpreter), expected, name):
-            return found
+        if result := differ(run(opened.interpreter), expected, name):
+            return result
     return CaseResult(PASS, taken=len(job.graph.nodes))
 
 
 def _choice(
     job: CaseJob, rng: random.Random, is_inlined: bool = False
 ) -> tuple[bytes, Sequence[int], Runs]:
-    """Return a model of an IF between the graph and itself with two inputs changed for another.
+    """Return a model of an IF between the graph and itself with two swapped inputs.
 
     `is_inlined`: its condition is a constant.
     """
     of = job.graph
-    given, made = _like(of.inputs), _like(of.outputs)
+    given, result = _like(of.inputs), _like(of.outputs)
     is_then = constant(np.array(rng.random() < 0.5)) if is_inlined else tensor((), "bool")
     inputs = given if is_inlined else [is_then, *given]
     calls = {"then_subgraph_index": 1, "else_subgraph_index": 2}
-    main = graph([node("IF", [is_then, *given], made, calls)], inputs, made)
+    main = graph([node("IF", [is_then, *given], result, calls)], inputs, result)
 
     def runs() -> Runs:
         for turn in range(4):
@@ -95,12 +95,12 @@ def _loop(
 ) -> tuple[bytes, Sequence[int], Runs]:
     """Return a model of a WHILE whose body is the graph: outputs are the inputs of their types.
 
-    `is_inlined`: it begins with a constant.
+    `is_inlined`: the counter starts with a constant.
 
-    Each output has a place of its own among what is carried, too, so that all of them are seen.
+    Each output is also carried separately, so that all are compared.
     """
     of = job.graph
-    fed: dict[int, Tensor] = {}  # what an input is in the next round, by its place
+    fed: dict[int, Tensor] = {}  # the next iteration's value of an input, by position
     for result in of.outputs:
         free = [i for i, t in enumerate(of.inputs) if i not in fed and same_type(t, result)]
         if free and result not in of.inputs:
@@ -110,9 +110,7 @@ def _loop(
     places = _like(of.outputs)
     carried = [fed.get(i, each) for i, each in enumerate(of.inputs)]
     body = graph(
-        [*of.nodes, counts_on],
-        [number, *of.inputs, *places],
-        [next_number, *carried, *of.outputs],
+        [*of.nodes, counts_on], [number, *of.inputs, *places], [next_number, *carried, *of.outputs]
     )
     is_less, own = tensor((1,), "bool"), tensor((1,), "int32")
     inside = [*_like(of.inputs), *_like(of.outputs)]
@@ -122,10 +120,10 @@ def _loop(
     begins = (ROUNDS - 1, 0, ROUNDS, 1)
     end = tensor((1,), "int32")
     start = numbers([rng.choice(begins)]) if is_inlined else tensor((1,), "int32")
-    given, made = ([*_like(of.inputs), *_like(of.outputs)] for _ in range(2))
+    given, loop_values = ([*_like(of.inputs), *_like(of.outputs)] for _ in range(2))
     calls = {"cond_subgraph_index": 1, "body_subgraph_index": 2}
-    looping = node("WHILE", [start, *given], [end, *made], calls)
-    main = graph([looping], given if is_inlined else [start, *given], [end, *made])
+    looping = node("WHILE", [start, *given], [end, *loop_values], calls)
+    main = graph([looping], given if is_inlined else [start, *given], [end, *loop_values])
 
     def runs() -> Runs:
         empty = [np.zeros(each.shape, each.dtype) for each in of.outputs]
@@ -138,7 +136,7 @@ def _loop(
 
 
 def _signatures(job: CaseJob, rng: random.Random) -> tuple[bytes, Sequence[int], Runs]:
-    """Return a model of two signatures: the graph, and its first nodes alone."""
+    """Return a model of two signatures: the graph, and its first nodes."""
     of = job.graph
     first = of.nodes[: rng.randint(1, len(of.nodes))]
     read = {each for step in first for each in step.inputs}
@@ -151,8 +149,8 @@ def _signatures(job: CaseJob, rng: random.Random) -> tuple[bytes, Sequence[int],
             inputs = {f"x{i}": each for i, each in enumerate(rng.choice(job.sets))}
 
             def run(made: Any, name: str = f"graph {turn % 2}", inputs: Any = inputs) -> Arrays:
-                found = made.get_signature_runner(name)(**inputs)
-                return [found[f"y{i}"] for i in range(len(found))]
+                result = made.get_signature_runner(name)(**inputs)
+                return [result[f"y{i}"] for i in range(len(result))]
 
             yield f"turn {turn}", run
 
@@ -170,12 +168,12 @@ _MAKERS: Mapping[str, Callable[[CaseJob, random.Random], tuple[bytes, Sequence[i
 
 
 def _like(tensors: Sequence[Tensor]) -> list[Tensor]:
-    """Return others of the same types."""
+    """Return new tensors of the same types."""
     return [dataclasses.replace(each, data=None, name="") for each in tensors]
 
 
 def _turned(of: Graph, rng: random.Random) -> Graph:
-    """Return the graph with two inputs of the same type in each other's place, if there are two."""
+    """Return the graph with two inputs of one type swapped, if there are two."""
     pairs = [
         (one, other)
         for place, one in enumerate(of.inputs)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Draws a graph from a number, node by node: what a node reads was drawn before it.
+"""Draws a graph from a number, node by node; nodes read earlier tensors.
 
-Nothing here knows which types an op takes: a node that `ops.lower` or TFLite refuses is given up,
+Nothing here knows the types of ops: a node that `ops.lower` or TFLite refuses is discarded,
 and another one is drawn. The shapes of outputs are those of delegate/graph/shapes.
 """
 
@@ -30,20 +30,20 @@ from tflite_opencl.oracle.oracle import reference_is_wrong
 
 T = TypeVar("T")
 Shape = tuple[int, ...]
-Numbers = tuple[float, int] | tuple[()]  # a scale and a zero point; () of types without
+Numbers = tuple[float, int] | tuple[()]  # scale and zero point; () for unquantised types
 QUANT = ("uint8", "int8", "int16")
 _TYPES = ("int8", "uint8") * 6 + ("int16",) * 3 + ("float32",) * 4 + ("int32", "int64", "bool")
-_LENGTHS = (1, 1, 1, 2, 2, 3, 4, 5, 6, 8, 10, 15, 20, 30)  # of graphs, in nodes
+_LENGTHS = (1, 1, 1, 2, 2, 3, 4, 5, 6, 8, 10, 15, 20, 30)  # sizes of graphs, in nodes
 CHANNELS = (1, 1, 2, 3, 3, 4, 5, 7, 8, 8, 9, 12, 15, 16, 16, 17, 20, 24, 31, 32, 33, 40, 48, 64, 65)
 _SIZES = (1, 2, 3, 4, 5, 6, 7, 8, 9, 11, 13, 16, 19)
 _MOST_ELEMENTS, _MOST_INPUTS = 100_000, 6  # of a tensor; of a graph
-# What TFLite's kernels want results to be scaled by: LOGISTIC, TANH, LOG_SOFTMAX, and so on.
+# Output scales that TFLite's kernels require: LOGISTIC, TANH, LOG_SOFTMAX, and so on.
 _WANTED = {
     "uint8": ((1 / 256, 0), (1 / 128, 128), (16 / 256, 255)),
     "int8": ((1 / 256, -128), (1 / 128, 0), (16 / 256, 127)),
     "int16": ((2.0**-15, 0),),
 }
-# From floats: a difference that the bounds allow may make any other result.
+# Discontinuous in floats: an allowed difference may change the result.
 _JUMPS = {
     "ARG_MAX", "ARG_MIN", "ATAN2", "CAST", "CEIL", "COS", "EQUAL", "FLOOR", "FLOOR_DIV",
     "FLOOR_MOD", "GREATER", "GREATER_EQUAL", "LESS", "LESS_EQUAL", "NON_MAX_SUPPRESSION_V4",
@@ -51,21 +51,23 @@ _JUMPS = {
     "REDUCE_WINDOW", "STABLEHLO_REDUCE_WINDOW", "STABLEHLO_SCATTER",
     "TFLite_Detection_PostProcess", "TOPK_V2",
 }  # fmt: skip
-_VERSIONS = {"BROADCAST_TO": 2}  # TFLite knows no older ones; of all others it knows 1
+_VERSIONS = {
+    "BROADCAST_TO": 2
+}  # TFLite has no older versions of these; it has version 1 of all others
 _TARGET = Target(rules=installed_rules())
 
 
 class Skip(Exception):
-    """What was drawn fits nowhere: another draw is made."""
+    """The drawn node fits nowhere, so another one is drawn."""
 
 
 class Pen:
-    """A graph that grows.
+    """A graph in construction.
 
     Attributes:
-        random, arrays: what everything is drawn from; length: how many nodes there shall be;
-        dtype: of new inputs; is_hard: scales are of every magnitude; pool: what nodes may read;
-        is_clamped: what the next nodes read is within what they require.
+        random, arrays: random generators; length: target number of nodes;
+        dtype: of new inputs; is_hard: scales of all magnitudes; pool: readable tensors;
+        is_clamped: inputs of the next nodes are clamped to their requirements.
     """
 
     def __init__(self, number: int) -> None:
@@ -79,11 +81,11 @@ class Pen:
         self._inexact: set[Tensor] = set()
 
     def one_of(self, values: Sequence[T]) -> T:
-        """Return one of the values."""
+        """Return a random one of the values."""
         return self.random.choice(values)
 
     def may(self, share: float) -> bool:
-        """Return True so often."""
+        """Return True with this probability."""
         return self.random.random() < share
 
     def shape(self, rank: int | None = None) -> Shape:
@@ -96,7 +98,7 @@ class Pen:
         return tuple(self.one_of(places) for _ in range(rank))
 
     def numbers(self, dtype: str, about: float | None = None) -> Numbers:
-        """Return a quantisation with a scale `about` so large."""
+        """Return a quantisation with a scale of about this size."""
         if dtype not in QUANT:
             return ()
         limits = np.iinfo(dtype)
@@ -113,8 +115,8 @@ class Pen:
 
     def input(self, shape: Shape, dtype: str, given: Numbers | None = None) -> Tensor:
         """Return a new input of the graph."""
-        made = {each for node_ in self.nodes for each in node_.outputs}
-        if len(set(self.pool) - made) >= _MOST_INPUTS:
+        outputs = {each for node_ in self.nodes for each in node_.outputs}
+        if len(set(self.pool) - outputs) >= _MOST_INPUTS:
             raise Skip
         limits = None if dtype not in ("int32", "int64") else (-1000.0, 1000.0)
         self.pool.append(tensor(shape, dtype, *self._checked(shape, dtype, given), limits=limits))
@@ -123,7 +125,7 @@ class Pen:
     def constant(
         self, shape: Shape, dtype: str, given: Numbers | None = None, data: ArrayLike | None = None
     ) -> Tensor:
-        """Return a constant, of these values if they are given."""
+        """Return a constant, random unless values are given."""
         numbers_ = self._checked(shape, dtype, given)
         if data is None and dtype == "float32":
             data = self.arrays.normal(0, 1, shape)
@@ -141,35 +143,35 @@ class Pen:
         return self.numbers(dtype) if given is None else given
 
     def source(self, rank: int | None = None, dtype: str | None = None) -> Tensor:
-        """Return a tensor to read, no scalar: one of the last most of all, or a new input."""
-        found = [
+        """Return a non-scalar tensor to read: mostly a recent one, or a new input."""
+        results = [
             each
             for each in self.pool
             if each.shape and rank in (None, len(each.shape)) and dtype in (None, each.dtype)
         ]
-        if not found or (self.may(0.1) and len(self.pool) < _MOST_INPUTS):
+        if not results or (self.may(0.1) and len(self.pool) < _MOST_INPUTS):
             return self.input(self.shape(rank), dtype or self.dtype)
-        return self.one_of(found[-3:] if self.may(0.6) else found)
+        return self.one_of(results[-3:] if self.may(0.6) else results)
 
     def operand(self, shape: Shape, dtype: str, given: Numbers | None = None) -> Tensor:
-        """Return a second tensor to read: one that there is, a new input, or a constant."""
-        found = [
+        """Return a second operand: an existing tensor, a new input, or a constant."""
+        results = [
             each
             for each in self.pool
             if (each.shape, each.dtype) == (shape, dtype) and given in (None, numbers_of(each))
         ]
-        if found and self.may(0.5):
-            return self.one_of(found)
+        if results and self.may(0.5):
+            return self.one_of(results)
         if self.may(0.5):
             return self.constant(shape, dtype, given)
         return self.input(shape, dtype, given)
 
     def narrowed(self, shape: Shape) -> Shape:
-        """Return the shape, or one that is broadcast to it."""
+        """Return the shape, or one that broadcasts to it."""
         if self.may(0.5):
             return shape
-        kept = tuple(1 if self.may(0.4) else size for size in shape)
-        return kept[self.random.randint(0, len(kept)) :] if self.may(0.3) else kept
+        entries = tuple(1 if self.may(0.4) else size for size in shape)
+        return entries[self.random.randint(0, len(entries)) :] if self.may(0.3) else entries
 
     def add(
         self,
@@ -183,10 +185,10 @@ class Pen:
     ) -> list[Tensor]:
         """Add a node; return its outputs.
 
-        `dtype`: of the outputs, the first input's if none is given; `about`: their scale, if it
+        `dtype`: of the outputs, by default the first input's; `about`: their scale, if it
         follows from what the op computes; `given`: their quantisation.
 
-        Raises: Skip: nobody takes the node.
+        Raises: Skip: the node is refused.
         """
         first = next(each for each in inputs if each is not None)
         dtype = dtype or first.dtype
@@ -198,34 +200,34 @@ class Pen:
         choices = self._results(first, dtype, about) if given is None else [given]
         for each in choices:
             outputs = tuple(tensor(shape, dtype, *each) for shape in shapes)
-            made = replace(rough, outputs=outputs)
-            if self._is_taken(made):
-                self._keep(made)
+            result = replace(rough, outputs=outputs)
+            if self._is_taken(result):
+                self._keep(result)
                 return list(outputs)
         raise Skip
 
     def compute(
         self, op: str, inputs: Sequence[Tensor], shape: Shape, options: dict[str, Any]
     ) -> Tensor:
-        """Add a node of int32 numbers that follow from shapes; nobody is asked to take it."""
+        """Add a node that computes int32 values from shapes, without a check."""
         result = tensor(shape, "int32")
         self._keep(node(op, inputs, [result], options, _VERSIONS.get(op, 1)))
         self.hide(result)
         return result
 
     def hide(self, inner: Tensor) -> None:
-        """Let no later node read a tensor, most of the time: then a pass may join its nodes."""
+        """Mostly remove a tensor from the pool, so that passes can fuse its nodes."""
         if self.may(0.8):
             self.pool = [each for each in self.pool if each is not inner]
 
     def join(self, made: Node) -> None:
-        """Add a node that is made already; raises Skip: nobody takes it."""
+        """Add an existing node. Raises: Skip: it is refused."""
         if not self._is_taken(made):
             raise Skip
         self._keep(made)
 
     def _results(self, first: Tensor, dtype: str, about: float | None) -> list[Numbers]:
-        """Return quantisations that an output may have, the most likely ones first."""
+        """Return possible quantisations of an output, likely ones first."""
         if dtype not in QUANT:
             return [()]
         if about is not None:
@@ -238,16 +240,16 @@ class Pen:
         return [*drawn, *_WANTED[dtype]]
 
     def _is_taken(self, made: Node) -> bool:
-        """Whether the delegate and TFLite both take a node, and its results are to be compared."""
+        """Whether both the delegate and TFLite accept a node with comparable results."""
         known = with_variables(graph([made]))
         if made.calls is not None:
             known = infer(known)
         run = [each for each in plain_nodes(known.nodes) if not is_folded(each)]
         try:
-            found = [ops.lower(each, _TARGET) for each in run]
+            results = [ops.lower(each, _TARGET) for each in run]
         except Unsupported:
             return False
-        if any(each[-1].requirements for each in found) and not self.is_clamped:
+        if any(each[-1].requirements for each in results) and not self.is_clamped:
             return False  # TFLite might fail on what the node reads
         read = [each for each in made.inputs if each is not None]
         is_jumping = any(each.op in _JUMPS or is_hybrid(each) for each in run)
@@ -255,7 +257,7 @@ class Pen:
             return False
         alone = graph([made])
         kinds = [] if reference_is_wrong(alone) else ["reference"]
-        if self.length == 1:  # else the other nodes' kernels are not those that count
+        if self.length == 1:  # otherwise other kernels of TFLite would run
             kinds.append("builtin")
         model = write_model(alone)
         return any(_runs(model, kind) for kind in kinds)
@@ -267,17 +269,17 @@ class Pen:
             each
             for each in (*made.inputs, *made.outputs)
             if each is not None and each.data is None and each not in known
-            if not each.is_variable  # what another node reads of state is refused
-            if each.dtype not in ("complex64", *BITS)  # few ops read them
+            if not each.is_variable  # state may have only one reader
+            if each.dtype not in ("complex64", *BITS)  # few ops can read them
         ]
         if terms_of(made) or any(each in self._inexact for each in made.inputs if each is not None):
             floats = ("float32", "complex64")
             self._inexact |= {each for each in made.outputs if each.dtype in floats}
 
     def graph(self) -> Graph:
-        """Return what was drawn; some tensors that nodes read are outputs, too."""
-        read = {each for made in self.nodes for each in made.inputs}
-        outputs = [each for made in self.nodes for each in made.outputs]
+        """Return the graph; some inner tensors are outputs, too."""
+        read = {each for result in self.nodes for each in result.inputs}
+        outputs = [each for result in self.nodes for each in result.outputs]
         ends = [each for each in outputs if each not in read]
         if self.may(0.3):
             more = self.random.sample(outputs, self.random.randint(0, min(len(outputs), 5)))
@@ -288,7 +290,7 @@ class Pen:
 
 
 def is_folded(made: Node) -> bool:
-    """Whether all that a node gives is known before a run."""
+    """Whether all outputs of a node are constant."""
     return bool(made.outputs) and all(each.is_folded for each in made.outputs)
 
 
@@ -308,14 +310,14 @@ def numbers_of(of: Tensor) -> Numbers:
 
 
 def scale_of(of: Tensor) -> float:
-    """Return the scale of a tensor, of floats that of values about 1."""
+    """Return the scale of a tensor; for floats that of values about 1."""
     return of.quantization.scale[0] if of.quantization else 0.05
 
 
 def may_be_float16(whole: Graph) -> bool:
-    """Whether a graph's floats may all be float16: each node then has an oracle.
+    """Whether a graph can use float16, so that each node has an oracle.
 
-    No node jumps at a rounded argument, keeps a state, converts to a type that has no float16, or
+    No node is discontinuous, has state, converts to a type without float16, or
     calls a graph, whose tensors are float32.
     """
     floats = {t for t in whole.tensors if t.dtype == "float32"}
@@ -331,9 +333,9 @@ def may_be_float16(whole: Graph) -> bool:
 
 
 def drawn(number: int, pieces: Sequence[Callable[[Pen], object]]) -> Graph:
-    """Return the graph of a number, drawn of these pieces.
+    """Return the graph of a number, drawn from these pieces.
 
-    Raises: ValueError: nothing that was drawn is taken.
+    Raises: ValueError: all drawn nodes are refused.
     """
     pen = Pen(number)
     for _ in range(40 * pen.length):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Small changes of a file's bytes: drawn, made, and made smaller."""
+"""Edits of a file's bytes: drawing, applying and shrinking."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-# Sizes, counts and offsets go wrong at these.
+# Boundary values of sizes, counts and offsets.
 _INTEGERS = (0, 1, -1, 2, 3, 4, 5, 8, 127, 255, 256, 65535, 1 << 24, (1 << 31) - 1, -(1 << 31))
 _FLOATS = (0.0, -1.0, 1e-38, 1e38, float("inf"), float("-inf"), float("nan"))
 _BYTES = (0, 1, 2, 3, 9, 127, 128, 255)
@@ -17,7 +17,7 @@ _MOST_EDITS = 4
 
 @dataclass(frozen=True, slots=True)
 class Edit:
-    """Some bytes that give way to others."""
+    """Bytes that replace others."""
 
     at: int
     removed: int
@@ -25,30 +25,30 @@ class Edit:
 
 
 def drawn(rng: random.Random, data: bytes) -> list[Edit]:
-    """Return some edits of a file."""
+    """Return random edits of a file."""
     return [_edit(rng, data) for _ in range(rng.randint(1, _MOST_EDITS))]
 
 
 def edited(data: bytes, edits: Sequence[Edit]) -> bytes:
-    """Return the bytes with the edits made one after the other."""
+    """Return the bytes with the edits applied in order."""
     for edit in edits:
         data = data[: edit.at] + edit.inserted + data[edit.at + edit.removed :]
     return data
 
 
 def smaller(data: bytes, edit: Edit) -> Iterator[Edit]:
-    """Yield the edit with one byte less that differs from the file's."""
+    """Yield the edit with one changed byte less."""
     own = data[edit.at : edit.at + edit.removed]
     if len(own) == len(edit.inserted):
         for place, (old, new) in enumerate(zip(own, edit.inserted, strict=True)):
             if old != new:
-                kept = edit.inserted[:place] + bytes([old]) + edit.inserted[place + 1 :]
-                yield replace(edit, inserted=kept)
+                inserted = edit.inserted[:place] + bytes([old]) + edit.inserted[place + 1 :]
+                yield replace(edit, inserted=inserted)
 
 
 def _edit(rng: random.Random, data: bytes) -> Edit:
     at = rng.randrange(len(data))
-    word = at & ~3  # where a FlatBuffer has its numbers
+    word = at & ~3  # alignment of integers in a FlatBuffer
     kind = rng.choice(("bit", "byte", "number", "number", "step", "float", "copy", "length"))
     if kind == "bit":
         return Edit(at, 1, bytes([data[at] ^ 1 << rng.randrange(8)]))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Inputs on which TFLite's kernels fail: so does a run with the delegate, and the next is right."""
+"""Inputs on which TFLite's kernels fail: the delegate must fail, too, and run correctly next."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tflite_opencl.oracle.oracle import Oracle, opened
 from tflite_opencl.oracle.values import Arrays
 
 FAILING = "failing inputs"  # the way's name
-_SAID = ("a divisor is ", "an index is ", "an input is ")
+_MESSAGE = ("a divisor is ", "an index is ", "an input is ")
 
 
 def divided(job: CaseJob) -> tuple[CaseJob, list[Arrays]]:
@@ -22,9 +22,9 @@ def divided(job: CaseJob) -> tuple[CaseJob, list[Arrays]]:
     runs: list[Arrays] = []
     fails: list[Arrays] = []
     for inputs in job.sets:
-        made = opened(job.subject.runtime, job.graph, job.model)
+        interp = opened(job.subject.runtime, job.graph, job.model)
         try:
-            invoke(made, inputs)
+            invoke(interp, inputs)
         except (RuntimeError, ValueError):
             fails.append(inputs)
         else:
@@ -33,30 +33,30 @@ def divided(job: CaseJob) -> tuple[CaseJob, list[Arrays]]:
 
 
 def run_failing(fails: Sequence[Arrays], way: str, job: CaseJob, known: Oracle) -> CaseResult:
-    """Run each set of inputs that fails, and after each the job's own sets.
+    """Run each failing input set, followed by the job's sets.
 
-    Raises: RuntimeError: a run does not fail, or for another reason, or the next one is wrong.
+    Raises: RuntimeError: a run does not fail, has another reason, or the next one is wrong.
     """
-    made = job.subject.open(job.graph, job.model, known.cpu_kernels)
+    result = job.subject.open(job.graph, job.model, known.cpu_kernels)
     for inputs in fails:
         try:
-            invoke_of(made, inputs)
+            invoke_of(result, inputs)
         except RuntimeError as error:
-            is_ours = any(words in str(error) for words in _SAID)
+            is_ours = any(words in str(error) for words in _MESSAGE)
             if not is_ours and not _is_tflites(str(error), inputs, job, known):
                 raise
         else:
             raise RuntimeError("TFLite fails on some inputs, and the delegate does not")
         for number, others in enumerate(job.sets):
-            expect(job, known, number, invoke_of(made, others), "after a run that failed")
+            expect(job, known, number, invoke_of(result, others), "after a run that failed")
     return CaseResult(PASS, f"1 {way}")
 
 
 def _is_tflites(said: str, inputs: Arrays, job: CaseJob, known: Oracle) -> bool:
-    """Whether a failure is told in the words with which TFLite alone fails on the same inputs.
+    """Whether a failure has the message of TFLite alone with the same inputs.
 
-    They are those of a node that the delegate left, such as a FLOOR_DIV whose divisor of 0 follows
-    from constants and sizes. Before them TFLite repeats those of the runs that failed earlier.
+    That is a node that the delegate did not claim, such as a FLOOR_DIV whose divisor 0 follows
+    from constants and sizes. TFLite repeats the messages of earlier failed runs before it.
     """
     try:
         invoke(allocated(job.subject.runtime, job.model, known.cpu_kernels), inputs)

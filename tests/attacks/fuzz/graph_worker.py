@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The child that draws graphs and runs them: the suite's worker with a check of its own.
+"""The child that draws and runs graphs: the suite's worker with another check.
 
-A graph that is drawn is run in some ways, one that is given in all. The option `alternative` names
-one way, and then that is the only one. The option `kinds` has kinds of ways, one of each of which
-is run, and no other.
+Random graphs run in some ways, given ones in all. The option `alternative` names
+a single way. The option `kinds` has kinds of ways, of which one each
+is run.
 """
 
 from __future__ import annotations
@@ -42,36 +42,36 @@ from tflite_opencl.oracle.node_kernels import NoOracle
 from tflite_opencl.oracle.oracle import Oracle, oracle
 from tflite_opencl.oracle.values import Arrays
 
-_WAYS = 3  # of a drawn graph, beside the plain one
+_WAYS = 3  # ways per random graph, in addition to the default one
 _RunWay = Callable[[str, CaseJob, Oracle], CaseResult]
-_KEPT = 3  # graphs that stay open, and are run again after each way of later ones
+_OPEN_GRAPHS = 3  # graphs that stay open, and run again after each way of later graphs
 
 
 class GraphWorker(worker.Worker):
-    """Draws the graph of a number, or reads that of a file, and runs it in several ways."""
+    """Draws the graph of a number, or reads one from a file, and runs it in several ways."""
 
     def __init__(self, parent: Channel, subject: Subject, request: dict[str, Any]) -> None:
         options = dict(subject.options)
         self._kinds = options.pop("kinds", "").split()
         super().__init__(parent, replace(subject, options=options), request)
         self._earlier: deque[tuple[str, Callable[[], Arrays], CaseJob, Oracle]] = deque(
-            maxlen=_KEPT
+            maxlen=_OPEN_GRAPHS
         )
 
     def model(self, item: dict[str, Any], case: Case | None) -> tuple[Graph, bytes | str]:
-        """Return the model of the item's file, which is drawn first if it is not there."""
+        """Return the model of the item's file, which is drawn if missing."""
         path = Path(item["model"])
         if not path.exists():
-            # Whole or not there: the process may end here.
+            # Atomically, because the process may end here.
             part = path.with_suffix(".part")
             part.write_bytes(write_model(of_number(int(item["name"]))))
             part.replace(path)
         return read_model(path), str(path)
 
     def check(self, name: str, job: CaseJob) -> CaseResult:
-        """Run the graph as it is and then in other ways; return what came of the first wrong one.
+        """Run the graph as it is and in other ways; return the first wrong result.
 
-        The detail of a PASS says how many times each kind of way was run.
+        The detail of a PASS has the number of runs of each kind of way.
         """
         options = dict(job.subject.options)
         wanted, stem = options.pop("alternative", None), Path(str(job.model)).stem
@@ -109,17 +109,17 @@ class GraphWorker(worker.Worker):
             ran[PLAIN] = 1
         ways = ways_of(job.graph, list(dict.fromkeys(names)))
         ways = [way for way in ways if not kinds or way.split()[0] in kinds]
-        if may_fail(job.graph):  # on values that these ways draw
+        if may_fail(job.graph):  # with values that these ways draw
             ways = [way for way in ways if way not in (*stateful.ways(), *called.ways())]
         if stem.isdigit():
             always = [way for way in ways if way.startswith("apart ")]
             others = [way for way in ways if way not in always]
             ways = some_of(others, _WAYS, int(stem)) + some_of(always, 1, int(stem))
         for way in ways:
-            found = self._run(way, job, known)
-            if found.result == FAIL:
-                return found
-            ran[way.split()[0]] += found.result == PASS
+            result = self._run(way, job, known)
+            if result.result == FAIL:
+                return result
+            ran[way.split()[0]] += result.result == PASS
         if remembers(job.graph) or not opened:
             return replace(outcome, detail="; ".join(f"{ran[kind]} {kind}" for kind in ran))
         run = partial(invoke_of, opened[0], job.sets[0])
@@ -129,11 +129,11 @@ class GraphWorker(worker.Worker):
     def _run(self, way: str, job: CaseJob, known: Oracle, run: _RunWay = run_way) -> CaseResult:
         self._say(alternative=way)
         try:
-            found = run(way, job, known)
+            result = run(way, job, known)
             again(self._earlier)
         except Exception as error:
-            found = CaseResult(FAIL, f"{type(error).__name__}: {' '.join(str(error).split())}")
-        return replace(found, nodes=len(job.graph.nodes), alternative=way)
+            result = CaseResult(FAIL, f"{type(error).__name__}: {' '.join(str(error).split())}")
+        return replace(result, nodes=len(job.graph.nodes), alternative=way)
 
 
 def of_number(number: int) -> Graph:

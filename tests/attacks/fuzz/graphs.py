@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The attack of drawn graphs: each gives the reference kernels' outputs, however it is run."""
+"""The attack with random graphs: each equals the reference kernels, in every way to run it."""
 
 from __future__ import annotations
 
@@ -21,24 +21,24 @@ from tflite_opencl.conformance.runner import Item, Workers
 from tflite_opencl.console.errors import OneLineError
 
 _WRONG = (FAIL, CRASH, TIMEOUT, FLAKE)
-_SECONDS = 120.0  # of a way: a driver may compile thirty kernels
+_SECONDS = 120.0  # limit of a way: a driver may compile thirty kernels
 
 
 class OfGraphs(Attack):
     """Graphs of 1 to 30 nodes, drawn from numbers.
 
     Attributes:
-        nodes: how many the graphs had together; ways: how often each kind of way was run.
-        survived: graphs that ended a process without a child, and were right as a start runs them:
-            a driver's fault that costs no result, and no finding.
+        nodes: total number of nodes; ways: number of runs of each kind of way.
+        survived: graphs that crashed a process without a child, but were right in a normal start:
+            a fault of the driver, and no finding.
     """
 
     name = "graphs"
     batch = 25
-    kinds: Sequence[str] = ()  # of ways to run a graph; none: any
+    kinds: Sequence[str] = ()  # of ways to run a graph; (): any
 
     def __init__(self, device: str, numbers: Sequence[int] = ()) -> None:
-        """`numbers`: of the graphs to begin with; what comes after them is drawn."""
+        """`numbers`: of the first graphs; later ones are random."""
         super().__init__()
         self._scratch = tempfile.TemporaryDirectory(prefix="fuzz-")
         self._numbers = list(numbers)
@@ -55,14 +55,14 @@ class OfGraphs(Attack):
         self.ways: Counter[str] = Counter()
 
     def draw(self, rng: random.Random) -> tuple[int, list[Any]]:
-        """Return a graph's number; a child draws the graph, for TFLite may end who asks it."""
+        """Return a graph's number; a child draws the graph, because TFLite may crash."""
         return (self._numbers.pop(0) if self._numbers else rng.getrandbits(40)), []
 
     def content(self, sound: int, edits: Sequence[Any]) -> bytes:
         return str(sound).encode()
 
     def verdicts(self, contents: Sequence[bytes]) -> list[str | None]:
-        """Return what is wrong with the graphs of these numbers, or of these models."""
+        """Return the faults of the graphs of these numbers, or of these models."""
         names = [
             each.decode() if each.isdigit() else f"given {place}"
             for place, each in enumerate(contents)
@@ -101,7 +101,7 @@ class OfGraphs(Attack):
         return Path(self._scratch.name, f"{name}.tflite")
 
     def _shrunk(self, sound: int, edits: list[Any], fault: str) -> bytes:
-        """Return the model that the conformance suite makes of the graph, if that fails, too."""
+        """Return the graph as reduced by the conformance suite, if that still fails."""
         whole = self._path(str(sound))
         way = fault.partition(", ")[2]
         workers = replace(self._workers, options={"alternative": way})
@@ -115,7 +115,7 @@ class OfGraphs(Attack):
         return small if self.verdicts([small]) != [None] else whole.read_bytes()
 
     def summary(self) -> str:
-        """Return how many nodes there were, and how they were run."""
+        """Return the number of nodes, and of runs in each way."""
         ways = ", ".join(f"{count} {kind}" for kind, count in self.ways.most_common())
         text = f"    {self.nodes} nodes, run in {sum(self.ways.values())} ways: {ways}"
         if self.survived:
@@ -127,7 +127,7 @@ class OfGraphs(Attack):
 
 
 class OfState(OfGraphs):
-    """Graphs that keep values from run to run, each in a way of each kind that there is."""
+    """Graphs with state, each in one way of each kind."""
 
     name = "state"
     kinds = stateful.KINDS

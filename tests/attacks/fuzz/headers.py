@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Edits of a GGUF file's header by its fields: each number, text, type, list, shape and offset.
+"""Edits of the fields of a GGUF header: numbers, strings, types, arrays, shapes and offsets.
 
-Layout: mark, version (uint32), counts of tensors and keys (uint64); of each key its name, type and
-value; of each tensor its name, count of dimensions, these, type and offset. Texts and lists have
-their count (uint64) before them, and lists their values' type before that.
+Layout: magic, version (uint32), counts of tensors and keys (uint64); for each key its name, type
+and value; for each tensor its name, rank, dimensions, type and offset. Strings and arrays have
+their length (uint64) first, and arrays the type of their values before it.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from functools import cache
 
 from tests.attacks.fuzz.edits import Edit
 
-_STRING, _LIST = 8, 9  # types; the others are numbers of these struct formats
+_STRING, _LIST = 8, 9  # types; the others are numbers with these struct formats
 _NUMBERS = dict(zip((*range(8), 10, 11, 12), "BbHhIif?Qqd", strict=True))
 _TEXTS = (b"", b"7", b"\xff", b"a\nb", b"\0", "\u00e9".encode() * 99, b"x" * 4096, b"%s {0}")
 _INTEGERS = (0, 1, 2, 3, 7, 8, 31, 32, 33, 255, 4096, 1 << 16, (1 << 31) - 1, 1 << 31)
 _WIDE = ((1 << 32) - 1, 1 << 32, 1 << 40, (1 << 63) - 1, 1 << 63, (1 << 64) - 1)
 _FLOATS = (0.0, -0.0, 1.0, -1.0, 1e-45, 3e38, float("inf"), float("-inf"), float("nan"))
-# Kinds of fields, as often as they are drawn: "structure" are counts and types, and what says where
+# Kinds of fields, by frequency: "structure" are counts and types, and what determines where
 # the next field begins; "place" a tensor's sizes, type and offset; "value" a key's type and value.
 _OFTEN = (
     *("value",) * 6, *("number",) * 2, *("place",) * 3, *("structure",) * 3, "text", "item"
@@ -31,10 +31,10 @@ _OFTEN = (
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """Some bytes of a header.
+    """Bytes of a header.
 
     Attributes:
-        kind: what it is; form: of a number, as struct has it.
+        kind: of the field; form: struct format of a number.
     """
 
     kind: str
@@ -44,7 +44,7 @@ class Field:
 
 
 class _Reader:
-    """Goes through a sound file."""
+    """Parses a valid file."""
 
     def __init__(self, data: bytes) -> None:
         self.data, self.at, self.fields = data, 0, list[Field]()
@@ -68,7 +68,7 @@ class _Reader:
             self.number("number", _NUMBERS[own])
 
     def whole(self, kind: str, begin: int) -> None:
-        """Keep all from a place on as a field, too."""
+        """Also record everything from an offset on as a field."""
         self.fields.append(Field(kind, begin, self.at - begin))
 
     def _take(self, kind: str, size: int, form: str = "") -> None:
@@ -78,7 +78,7 @@ class _Reader:
 
 @cache
 def fields_of(data: bytes) -> tuple[Field, ...]:
-    """Return the fields of a sound file's header; the last one ends it."""
+    """Return the fields of a valid file's header, in order."""
     reader = _Reader(data)
     for form in "II":
         reader.number("structure", form)
@@ -102,7 +102,7 @@ def fields_of(data: bytes) -> tuple[Field, ...]:
 
 
 def drawn(rng: random.Random, data: bytes) -> list[Edit]:
-    """Return edits of one to three fields, the last of the file first: none moves another."""
+    """Return edits of one to three fields, from the end, so that none moves another."""
     fields = fields_of(data)
     kinds: dict[str, list[Field]] = {}
     for each in fields:
@@ -132,13 +132,13 @@ def _instead(rng: random.Random, data: bytes, field: Field) -> bytes:
 
 
 def _packed(form: str, value: int) -> bytes:
-    """Return an integer as so many bytes as it has there."""
+    """Return an integer with its width in bytes."""
     size = struct.calcsize(f"<{form}")
     return (value & ((1 << 8 * size) - 1)).to_bytes(size, "little")
 
 
 def _typed(rng: random.Random) -> bytes:
-    """Return a type and a value, mostly a sound one."""
+    """Return a type and a value, mostly valid."""
     kind = rng.choice((*_NUMBERS, _STRING, _STRING, _LIST, _LIST, _LIST, 13, 1 << 31))
     return _packed("I", kind) + b"".join(_value(rng, kind))
 
@@ -156,7 +156,7 @@ def _value(rng: random.Random, kind: int) -> Iterator[bytes]:
     elif kind == _LIST:
         inner = rng.choice((*_NUMBERS, _STRING, _STRING, _LIST, 13))
         count = rng.choice((0, 1, 2, 300))
-        told = count if rng.random() < 0.7 else rng.choice((*_INTEGERS, *_WIDE))
-        yield _packed("I", inner) + _packed("Q", told)
+        length = count if rng.random() < 0.7 else rng.choice((*_INTEGERS, *_WIDE))
+        yield _packed("I", inner) + _packed("Q", length)
         for _ in range(count if inner != _LIST else 1):
             yield from _value(rng, inner)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which outputs follow from a row with NaN that a hybrid node makes int8: nobody promises them.
+"""Outputs that depend on a row with NaN that a hybrid node quantises: they are unspecified.
 
-TFLite finds the range of a row by comparisons that forget what came before a NaN, or stay at it, as
-the processor's vectors have it. So other numbers come out, which are finite mostly.
+TFLite finds a row's range with comparisons that ignore the values before a NaN or keep it,
+depending on the processor's vectors. The results are arbitrary and mostly finite.
 """
 
 from __future__ import annotations
@@ -20,34 +20,34 @@ _FLOATS = {"float16", "float32"}
 
 
 def outputs_of_nan_rows(run: Run, whole: Graph, sets: Sequence[Arrays]) -> list[list[bool]]:
-    """Return for each set of inputs which outputs follow from such a row.
+    """Return for each input set the outputs that depend on such a row.
 
-    In a graph with state also those of a row of an earlier set.
+    With state, rows of earlier sets count, too.
     """
-    made = inlined(whole)
-    keeps = any(tensor.is_variable for tensor in made.tensors)
-    rows = [each for node in made.nodes if _quantises(node) for each in _rows(node)]
-    found: set[Tensor] = set()
+    result = inlined(whole)
+    keeps = any(tensor.is_variable for tensor in result.tensors)
+    rows = [each for node in result.nodes if _quantises(node) for each in _rows(node)]
+    results: set[Tensor] = set()
     places: list[list[bool]] = []
     for inputs in sets:
-        known = known_values(run, made, inputs, rows) if rows else {}
-        found = found if keeps else set()
-        for node in made.nodes:
-            if not found.isdisjoint(node.inputs) or (_quantises(node) and _has_nan(node, known)):
-                found.update(node.outputs)
-        places.append([each in found for each in made.outputs])
+        known = known_values(run, result, inputs, rows) if rows else {}
+        results = results if keeps else set()
+        for node in result.nodes:
+            if not results.isdisjoint(node.inputs) or (_quantises(node) and _has_nan(node, known)):
+                results.update(node.outputs)
+        places.append([each in results for each in result.outputs])
     return places
 
 
 def _quantises(node: Node) -> bool:
-    """Whether a node makes int8 of the floats that it reads."""
+    """Whether a node quantises its float input to int8."""
     kinds = {each.dtype for each in node.inputs if each is not None}
     is_float = any(each.dtype in _FLOATS for each in node.outputs)
     return is_float and bool(kinds & _FLOATS) and bool(kinds & {"int8", *BITS})
 
 
 def _rows(node: Node) -> list[Tensor]:
-    """Return the floats that a node makes int8: an op with state also what it gave before."""
+    """Return the floats that a node quantises; with state also its earlier outputs."""
     given = [*node.inputs, *(node.outputs if node.op in WRITES else ())]
     return [
         each

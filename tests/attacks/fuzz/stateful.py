@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Drawn graphs that keep values from run to run: variables of both kinds, and Model's `carry`.
+"""Random graphs with state: resource variables, variable tensors, and Model's `carry`.
 
-Some results of a graph are assigned to variables, whose values before are read in the place of
+Some results of a graph are assigned to variables, whose old values are read instead of
 inputs of the same type, or are outputs. Or some inputs are variable tensors, which the caller sets
 and resets now and then. A node beside the graph has an input whose rows change. Runs go against an
 interpreter of TFLite's reference kernels that runs as often, with resets, resizes and a second
@@ -38,13 +38,13 @@ from tflite_opencl.oracle.oracle import Oracle
 from tflite_opencl.oracle.values import Arrays
 
 RUNS = 20
-_MOST = 3  # variables of a graph
+_MOST = 3  # most variables of a graph
 _TYPES = ("bool", "float32", "int8", "int16", "int32", "int64", "uint8")
 # How a graph with variables is run: what OpenCLDelegate is told; "model": without TFLite.
 HOWS = ("plain", "form", "without", "passes", "profiling", "threads", "model")
 SHARED = "variables signatures"
 KINDS = ("variables", "tensors", "carry")
-_BESIDE = (2, 3)  # the shape of the input whose rows change
+_BESIDE = (2, 3)  # shape of the input whose rows change
 
 
 def ways() -> list[str]:
@@ -53,7 +53,7 @@ def ways() -> list[str]:
 
 
 def run_stateful(job: CaseJob, known: Oracle, way: str) -> CaseResult:
-    """Return what came of a graph with state that is run this way."""
+    """Return the result of a stateful graph that is run this way."""
     kind, how = way.split()
     if any(bound is not None for bound in known.bounds[0]):
         return CaseResult(SKIP, "the reference kernels tell floats within bounds, which add up")
@@ -79,9 +79,9 @@ def run_stateful(job: CaseJob, known: Oracle, way: str) -> CaseResult:
 
 
 class _Model(NamedTuple):
-    """`free`: inputs that are left. `held`: a variable tensor's index -> the input it was.
+    """`free`: remaining inputs. `held`: index of a variable tensor -> the input that it replaced.
 
-    Behind them is the input of the node beside.
+    They are followed by the input of the separate node.
     """
 
     content: bytes
@@ -100,7 +100,7 @@ def with_variables(of: Graph, rng: random.Random) -> _Model:
 def _assigning(
     of: Graph, rng: random.Random
 ) -> tuple[list[Node], list[Tensor], list[Tensor], dict[str, Tensor]]:
-    """Return nodes, inputs and outputs of the graph with variables, and those by their names."""
+    """Return nodes, inputs, outputs and variables by name of the graph with variables."""
     makers = {t: n for n in of.nodes for t in n.outputs if t.dtype != "float32" and t.data is None}
     chosen = rng.sample(list(makers), min(len(makers), rng.randint(1, _MOST)))
     begun, late, seen = {}, [], []
@@ -125,7 +125,7 @@ def _assigning(
         if rng.random() < 0.4:
             late.append(node("READ_VARIABLE", [held], [again]))
             seen.append(again)
-    body = [made for each in of.nodes for made in (_fed(each, instead), *after.get(each, []))]
+    body = [result for each in of.nodes for result in (_fed(each, instead), *after.get(each, []))]
     inputs = [each for each in of.inputs if each not in instead]
     outputs = [each for each in of.outputs if each not in instead]
     return [*head, *body, *late], inputs, [*outputs, *seen], begun
@@ -137,7 +137,7 @@ def _values(variables: Mapping[str, Tensor], rng: random.Random) -> dict[str, ND
 
 def with_variable_tensors(of: Graph, rng: random.Random) -> _Model:
     """Return a model of the graph, some of whose inputs are variable tensors."""
-    # A decomposition with a variable tensor stays on the CPU.
+    # A composite with a variable tensor stays on the CPU.
     bound = {*of.outputs, *(t for n in of.nodes if n.body for t in n.inputs)}
     able = [t for t in of.inputs if t.data is None and t not in bound and t.dtype in _TYPES]
     chosen = rng.sample(able, min(len(able), rng.randint(1, _MOST)))
@@ -153,7 +153,7 @@ def with_variable_tensors(of: Graph, rng: random.Random) -> _Model:
 
 
 def _beside(nodes: Sequence[Node], inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> Graph:
-    """Return the graph with a node beside it, whose input any number of rows may have."""
+    """Return the graph with a separate node, whose input may have any number of rows."""
     source, result = tensor(_BESIDE, "int32"), tensor(_BESIDE, "int32")
     alone = node("NEG", [source], [result])
     return graph([*nodes, alone], [*inputs, source], [*outputs, result])
@@ -165,10 +165,10 @@ def _fed(each: Node, instead: dict[Tensor, Tensor]) -> Node:
 
 
 def _any(like: Tensor, rng: random.Random) -> NDArray[Any]:
-    return _any_like(np.empty(like.shape, like.dtype), rng)
+    return _random_like(np.empty(like.shape, like.dtype), rng)
 
 
-def _any_like(like: NDArray[Any], rng: random.Random) -> NDArray[Any]:
+def _random_like(like: NDArray[Any], rng: random.Random) -> NDArray[Any]:
     drawn = np.random.default_rng(rng.getrandbits(32)).integers(0, 100, like.shape)
     return np.asarray(drawn).astype(like.dtype)
 
@@ -183,7 +183,7 @@ def same_type(one: Tensor, other: Tensor) -> bool:
 
 
 def _shared(job: CaseJob, known: Oracle, rng: random.Random) -> CaseResult:
-    """Run two signatures: the graph with variables, and one that gives them and assigns inputs."""
+    """Run two signatures: the graph with variables, and one that reads and assigns them."""
     first, inputs, outputs, variables = _assigning(job.graph, rng)
     second, given, before = [], [], []
     for name, like in variables.items():
@@ -209,13 +209,13 @@ def _shared(job: CaseJob, known: Oracle, rng: random.Random) -> CaseResult:
         arrays = [*_values(variables, rng).values()] if number else [drawn[at] for at in places]
         named_arrays = {f"x{at}": each for at, each in enumerate(arrays)}
         got, expected = (
-            made.get_signature_runner(f"graph {number}")(**named_arrays)
-            for made in (ours.interpreter, theirs)
+            interp.get_signature_runner(f"graph {number}")(**named_arrays)
+            for interp in (ours.interpreter, theirs)
         )
         order = [f"y{at}" for at in range(len(expected))]
-        found = differ([got[n] for n in order], [expected[n] for n in order], f"run {run}")
-        if found:
-            return found
+        result = differ([got[n] for n in order], [expected[n] for n in order], f"run {run}")
+        if result:
+            return result
     return CaseResult(PASS, taken=len(job.graph.nodes))
 
 
@@ -224,15 +224,15 @@ def _delegated(
 ) -> CaseResult:
     """Run an interpreter with the delegate, resize it and open a second one."""
     content, free, held = model
-    from tests.attacks.fuzz.ways import measured_fastest  # which imports this file
+    from tests.attacks.fuzz.ways import measured_fastest  # which imports this module
 
     without = rng.choice(sorted({each.op for each in job.graph.nodes}))
-    told = {
+    options = {
         "without": {"exclude_ops": (without,)},
         "passes": {"passes": ()},
         "profiling": {"profiling": True},
     }.get(how, {})
-    subject = dataclasses.replace(job.subject, options={**job.subject.options, **told})
+    subject = dataclasses.replace(job.subject, options={**job.subject.options, **options})
     whole = read_model(content)
 
     def opened() -> tuple[Opened, Any]:
@@ -264,41 +264,41 @@ def _delegated(
             ]
             for ours, theirs in pairs:
                 both = ours.interpreter, theirs
-                for made in both if rng.random() < 0.1 else ():
-                    made.reset_all_variables()
+                for interp in both if rng.random() < 0.1 else ():
+                    interp.reset_all_variables()
                 for index, values in _drawn(job, held, rng).items():
-                    for made in both:
-                        made.set_tensor(index, values)
+                    for interp in both:
+                        interp.set_tensor(index, values)
             with ThreadPoolExecutor(len(pairs) if how == "threads" else 1) as threads:
                 every = [*threads.map(invoke_of, [ours for ours, _ in pairs], given)]
             for number, (got, inputs) in enumerate(zip(every, given, strict=True)):
                 expected = invoke(pairs[number][1], inputs)
-                if found := differ(got, expected, f"interpreter {number}, run {run}"):
-                    return found
+                if outcome := differ(got, expected, f"interpreter {number}, run {run}"):
+                    return outcome
     return CaseResult(PASS, taken=len(job.graph.nodes))
 
 
 def _resize(pairs: Sequence[tuple[Opened, Any]], rows: int) -> None:
-    """Give the input of the node beside so many rows."""
+    """Resize the input of the separate node to some rows."""
     for ours, theirs in pairs:
-        for made in (ours.interpreter, theirs):
-            index = made.get_input_details()[-1]["index"]
-            made.resize_tensor_input(index, [rows, *_BESIDE[1:]])
-            made.allocate_tensors()
+        for interp in (ours.interpreter, theirs):
+            index = interp.get_input_details()[-1]["index"]
+            interp.resize_tensor_input(index, [rows, *_BESIDE[1:]])
+            interp.allocate_tensors()
 
 
 def _rows(count: int, rng: random.Random) -> NDArray[Any]:
-    return _any_like(np.empty((count, *_BESIDE[1:]), np.int32), rng)
+    return _random_like(np.empty((count, *_BESIDE[1:]), np.int32), rng)
 
 
 def _drawn(job: CaseJob, held: Mapping[int, int], rng: random.Random) -> dict[int, NDArray[Any]]:
-    """Return new values of some variable tensors, by their indices."""
+    """Return new values of some variable tensors, by index."""
     some = {index: place for index, place in held.items() if rng.random() < 0.3}
     return {index: rng.choice(job.sets)[place] for index, place in some.items()}
 
 
 def _by_model(job: CaseJob, known: Oracle, model: _Model, rng: random.Random) -> CaseResult:
-    """Run a Model, with a reset and with values that are put back."""
+    """Run a Model, with a reset and with restored state."""
     content, free, held = model
     variables = persistent_tensors(kept_graph(read_model(content)))
     names = {tensor.index: tensor.state_name for tensor in variables}
@@ -321,23 +321,23 @@ def _by_model(job: CaseJob, known: Oracle, model: _Model, rng: random.Random) ->
                 theirs.set_tensor(index, values)
             given = [*(rng.choice(job.sets)[place] for place in free), _rows(_BESIDE[0], rng)]
             got, expected = ours.run([_batch([each]) for each in given]), invoke(theirs, given)
-            if found := differ(_alike(got, expected), expected, f"run {run}"):
-                return found
+            if result := differ(_alike(got, expected), expected, f"run {run}"):
+                return result
     return CaseResult(PASS, taken=len(job.graph.nodes))
 
 
 def _carried(job: CaseJob, known: Oracle, batch: int, rng: random.Random) -> CaseResult:
-    """Run a Model whose outputs are carried to inputs of their types, against ones fed by hand."""
-    pairs: dict[int, int] = {}  # places of outputs -> of inputs
-    made = {each for n in job.graph.nodes for each in n.outputs}
+    """Run a Model that carries outputs to inputs, compared with explicit inputs."""
+    pairs: dict[int, int] = {}  # positions of outputs -> of inputs
+    computed = {each for n in job.graph.nodes for each in n.outputs}
     for place, result in enumerate(job.graph.outputs):
-        found = [
+        results = [
             number
             for number, each in enumerate(job.graph.inputs)
             if same_type(each, result) and number not in pairs.values()
         ]
-        if found and result in made and job.graph.outputs.count(result) == 1:
-            pairs[place] = rng.choice(found)
+        if results and result in computed and job.graph.outputs.count(result) == 1:
+            pairs[place] = rng.choice(results)
     if not pairs:
         return CaseResult(SKIP, "no output is of an input's type")
     if any(t.shape[:1] != (1,) for t in job.graph.inputs + job.graph.outputs):
@@ -355,8 +355,8 @@ def _carried(job: CaseJob, known: Oracle, batch: int, rng: random.Random) -> Cas
             if run == RUNS // 2:
                 ours.reset()
                 held = [{i: zeros[names[i]] for i in pairs.values()} for _ in range(batch)]
-            if run % 5 == 2:  # zeros may stay zeros
-                drawn = {of: _any_like(each, rng) for of, each in ours.state().items()}
+            if run % 5 == 2:  # zeros may stay zero
+                drawn = {of: _random_like(each, rng) for of, each in ours.state().items()}
                 ours.set_state(drawn)
                 held = [{i: drawn[names[i]][n] for i in pairs.values()} for n in range(batch)]
             sets = [rng.choice(job.sets) for _ in range(batch)]
@@ -381,12 +381,12 @@ def _batch(parts: Sequence[NDArray[Any]]) -> NDArray[Any]:
 
 
 def _alike(got: Arrays, expected: Arrays) -> Arrays:
-    """Return a batch's outputs in the shapes of these."""
+    """Return a batch's outputs with the shapes of these."""
     return [ours.reshape(theirs.shape) for ours, theirs in zip(got, expected, strict=True)]
 
 
 def differ(got: Arrays, expected: Arrays, where: str) -> CaseResult | None:
-    """Return the first output that has other bytes; None: there is none."""
+    """Return the first output with other bytes; None if all are equal."""
     for number, (ours, theirs) in enumerate(zip(got, expected, strict=True)):
         if ours.shape != theirs.shape or ours.tobytes() != theirs.tobytes():
             return CaseResult(FAIL, f"{where}, output {number}: other bytes than the reference's")

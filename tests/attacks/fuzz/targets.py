@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files that are read in one process: sound ones to start from, and what must take changed ones.
+"""Kinds of files that one process reads: valid seeds, and verdicts on mutations.
 
-A verdict returns, whatever it refuses, or raises what is a finding.
+A verdict returns, even if the file is refused, or raises an exception, which is a finding.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ from tflite_opencl.generate.maker import model_of_gguf
 from tflite_opencl.generate.tokens import CONFIG_FILE, FILE, Tokens, files_of
 from tflite_opencl.pictures.image import PictureError, load_picture, to_input
 
-SMALL_BYTES = 4000  # of a model: a changed byte then matters
-_EVERY = 11  # takes so few cases of the suite, of every op some
+SMALL_BYTES = 4000  # of a model, small so that a changed byte matters
+_EVERY = 11  # few cases of the suite, some of every op
 _ALL = frozenset(feature.name for feature in FEATURES)
 _RULES = installed_rules()
 _TARGETS = (
@@ -50,9 +50,9 @@ _TARGETS = (
     Target("cpu", 8, 2, isa=_ALL - {*instructions("gpu")}, rules=_RULES),
     Target("gpu", 1, 132, isa=frozenset({*instructions("gpu"), "nearest"}), rules=_RULES),
 )
-_MOST_CONSTANT_BYTES = 1 << 24  # larger ones are left unpacked: that takes time
+_MOST_CONSTANT_BYTES = 1 << 24  # larger constants are not packed, to save time
 _GGUF_PLACES = 16
-_ALIGNMENT = 32  # of what comes behind a GGUF file's header
+_ALIGNMENT = 32  # of the data after a GGUF header
 _EVERY_KEY = {
     "general__alignment": _ALIGNMENT, "llama__attention__key_length": 16,
     "llama__rope__scaling__type": "none", "llama__expert_count": 0,
@@ -67,8 +67,8 @@ class Kind:
     """A kind of file.
 
     Attributes:
-        seeds: returns sound files by their names; verdict: takes a file's bytes, and its path;
-        drawn: draws edits of one; cpu_seconds, memory_bytes: what a file may cost.
+        seeds: returns valid files by name; verdict: takes a file's bytes, and its path;
+        drawn: draws edits of one; cpu_seconds, memory_bytes: limits for a file.
     """
 
     name: str
@@ -80,18 +80,18 @@ class Kind:
 
 
 def small_models() -> dict[str, bytes]:
-    """Return small models of every op, by their cases' names."""
-    found = {}
+    """Return small models of every op, by case name."""
+    results = {}
     for case in list(all_cases())[::_EVERY]:
         if case.check == "values" and not case.is_heavy:
             model = write_model(case.make())
             if len(model) <= SMALL_BYTES:
-                found[case.name] = model
-    return found
+                results[case.name] = model
+    return results
 
 
 def _read_model(data: bytes, path: Path) -> None:
-    """Take a model through all that happens before a device: as OpenCLDelegate and Model do."""
+    """Process a model like OpenCLDelegate and Model, up to the use of a device."""
     try:
         graph = infer(read_model(data))
     except ModelError:
@@ -115,16 +115,16 @@ def _lowered(node: Node, target: Target) -> tuple[Alternative, ...]:
 
 
 def _planned(graph: Graph, taken: list[Node], target: Target) -> None:
-    """Rewrite the nodes as one partition, plan where their bytes lie and pack their constants."""
+    """Rewrite the nodes as one partition, lay it out and pack its constants."""
     partition = run_passes(
         partition_of(graph, [node.index for node in taken]),
         lambda node: bool(_lowered(node, target)),
     )
-    found = [_lowered(node, target) for node in partition.nodes]
-    for place in range(max(map(len, found))):
+    results = [_lowered(node, target) for node in partition.nodes]
+    for place in range(max(map(len, results))):
         steps = [
             Step(node.index, node.op, each[min(place, len(each) - 1)])
-            for node, each in zip(partition.nodes, found, strict=True)
+            for node, each in zip(partition.nodes, results, strict=True)
         ]
         program = Program(tuple(steps), partition.inputs, partition.outputs)
         layout_of(program)
@@ -136,7 +136,7 @@ def _planned(graph: Graph, taken: list[Node], target: Target) -> None:
 
 
 def _pictures() -> dict[str, bytes]:
-    found = {}
+    results = {}
     pixels = random_pixels(9, 7, 4)
     wide = Image.fromarray((random_pixels(9, 7).astype(np.int32) << 8).astype(np.uint16))
     kinds = [(mode, kind) for kind in ("PNG",) for mode in ("RGBA", "RGB", "P", "L", "1")]
@@ -145,16 +145,18 @@ def _pictures() -> dict[str, bytes]:
     kinds += [("RGB", "JPEG2000")] if features.check("jpg_2000") else []
     for mode, kind in (*kinds, *_OTHERS):
         image = Image.fromarray(pixels)
-        found[f"{mode} {kind}"] = encoded(
+        results[f"{mode} {kind}"] = encoded(
             image if mode == "RGBA" else image.convert("RGB").convert(mode), kind
         )
-    found["progressive JPEG"] = encoded(Image.fromarray(pixels[..., :3]), "JPEG", progressive=True)
-    found["16 bits PNG"] = encoded(wide, "PNG")
-    found["LZW TIFF"] = encoded(Image.fromarray(pixels[..., :3]), "TIFF", compression="tiff_lzw")
+    results["progressive JPEG"] = encoded(
+        Image.fromarray(pixels[..., :3]), "JPEG", progressive=True
+    )
+    results["16 bits PNG"] = encoded(wide, "PNG")
+    results["LZW TIFF"] = encoded(Image.fromarray(pixels[..., :3]), "TIFF", compression="tiff_lzw")
     exif = Image.Exif()
     exif[0x0112] = 6
-    found["turned JPEG"] = encoded(Image.fromarray(pixels[..., :3]), "JPEG", exif=exif)
-    return found
+    results["turned JPEG"] = encoded(Image.fromarray(pixels[..., :3]), "JPEG", exif=exif)
+    return results
 
 
 def _read_picture(data: bytes, path: Path) -> None:
@@ -170,7 +172,7 @@ def _read_picture(data: bytes, path: Path) -> None:
 
 @cache
 def _gguf() -> bytes:
-    # It needs the extra [generate], which other kinds do without.
+    # Only this kind needs the extra [generate].
     from tests.support.llama import write_gguf
 
     with tempfile.TemporaryDirectory() as folder:
@@ -183,20 +185,20 @@ def _gguf_header() -> bytes:
 
 
 def _read_gguf(data: bytes, path: Path) -> None:
-    """Make a .tflite file of what has such a header, and its tokenizer."""
+    """Convert a file with this header, and its tokenizer, to .tflite."""
     weights = _gguf()[-(-len(_gguf_header()) // _ALIGNMENT) * _ALIGNMENT :]
     path.write_bytes(data + bytes(-len(data) % _ALIGNMENT) + weights)
     with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")
         try:
-            made = model_of_gguf(str(path), "q4_1", _GGUF_PLACES)
+            model = model_of_gguf(str(path), "q4_1", _GGUF_PLACES)
         except CommandError as error:
             _require_one_line(error)
             if isinstance(error.__cause__, MemoryError) or error.code not in (ERROR, USAGE):
                 raise
         else:
-            shutil.rmtree(made.parent)
-    assert not warned, warned[0].message  # more lines than the one
+            shutil.rmtree(model.parent)
+    assert not warned, warned[0].message  # more than one line
 
 
 def _require_one_line(error: CommandError) -> None:
@@ -211,14 +213,14 @@ def _tokenizers() -> dict[str, bytes]:
 
 
 def _read_tokenizer(data: bytes, path: Path) -> None:
-    """Let the two files beside a model, with a zero between, turn text into tokens and back."""
+    """Tokenise and detokenise text with a model's two files, which are separated by a zero byte."""
     path.mkdir(exist_ok=True)
     for name, content in zip((FILE, CONFIG_FILE), data.split(b"\0", 1), strict=False):
         path.joinpath(name).write_bytes(content)
     try:
         tokens = Tokens(path)
-        found = tokens.conversation([{"role": "user", "content": "hello, world: 12 \u00e9"}])
-        "".join(map(tokens.stream(), found))
+        result = tokens.conversation([{"role": "user", "content": "hello, world: 12 \u00e9"}])
+        "".join(map(tokens.stream(), result))
         tokens.decode(range(tokens.count))
     except CommandError as error:
         _require_one_line(error)

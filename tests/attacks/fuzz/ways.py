@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The ways a drawn graph is run: each gives the outputs of TFLite's reference kernels.
+"""The ways to run a random graph: each has the outputs of TFLite's reference kernels.
 
-A way is a few words, such as "form persistent literal": what is told, kept and given to replay it.
+A way is a few words, such as "form persistent literal", by which it is reported and replayed.
 """
 
 from __future__ import annotations
@@ -44,21 +44,21 @@ from tflite_opencl.oracle.oracle import Oracle, run_graph
 from tflite_opencl.oracle.values import Arrays
 
 PLAIN = "as it is"
-START = "start"  # as for a user: a child first, and everything measured
-_SHAKEN = 4  # runs of the reference kernels on numbers that are a little others
-_HUGE = 1e37  # ten of these are more than a float holds
-_LARGE = 1e3  # ten of these are less than a half holds, and so is a sum of many
-_PLACES = 2.0**-21  # how much others: a few units in a float32's last place
+START = "start"  # as for a user: with a child, and fully tuned
+_SHAKEN = 4  # runs of the reference kernels with perturbed values
+_HUGE = 1e37  # ten of these overflow float32
+_LARGE = 1e3  # ten of these do not overflow fp16, nor does a sum of many
+_PLACES = 2.0**-21  # perturbation: a few units in the last place of float32
 
 
 def ways_of(graph: Graph, names: Sequence[str]) -> list[str]:
-    """Return every way to run a graph; `names`: of the alternatives that its nodes have.
+    """Return every way to run a graph; `names`: of its nodes' alternatives.
 
-    A graph with variable tensors is run from its beginning, set after set: in no batch, whose
-    pictures have a state each, and not beside other variables, whose runs come in another order.
+    A graph with variable tensors runs its input sets in order: not in a batch, whose
+    pictures have separate state, and not with other variables, whose runs have another order.
     """
     several = [f"passes {name}" for name in (*PASSES, "none")] if len(graph.nodes) > 1 else []
-    # The reference kernels run no node of float16 that is left, alone or in a graph that is called.
+    # The reference kernels do not run float16 nodes, alone or in called graphs.
     is_narrow = any(map(has_float16, graph.nodes))
     if len(graph.nodes) > 2 and not is_narrow:
         several += [f"exclude_ops {op}" for op in sorted({each.op for each in graph.nodes})]
@@ -77,7 +77,7 @@ def ways_of(graph: Graph, names: Sequence[str]) -> list[str]:
 
 
 def _may_have_halves(graph: Graph) -> bool:
-    """Whether halves move outputs by little: floats that no node jumps at or makes integers of."""
+    """Whether fp16 changes outputs only a little: no discontinuities, no float to integer."""
     makes_floats = (
         all(t.dtype == "float32" for t in each.outputs) and not float_result(each.op).is_steep
         for each in graph.nodes
@@ -91,7 +91,7 @@ def _ways_of_runs_in_another_order() -> list[str]:
 
 
 def remembers(graph: Graph) -> bool:
-    """Whether what a run gives depends on the runs before."""
+    """Whether outputs depend on earlier runs."""
     return any(tensor.is_variable for tensor in graph.tensors)
 
 
@@ -105,7 +105,7 @@ def some_of(ways: Sequence[str], count: int, seed: int) -> list[str]:
 
 
 def run_way(way: str, job: CaseJob, known: Oracle) -> CaseResult:
-    """Return what came of a graph that is run this way."""
+    """Return the result of a graph that is run this way."""
     kind, _, rest = way.partition(" ")
     if kind == "batch":
         return _batch(job, known, int(rest))
@@ -123,7 +123,7 @@ def run_way(way: str, job: CaseJob, known: Oracle) -> CaseResult:
         form, number = rest.split(", ")
         with measured_fastest(form, number):
             return values(job, known)
-    told: dict[str, Any] = {
+    options: dict[str, Any] = {
         "alternative": {"alternative": rest},
         "passes": {"passes": () if rest == "none" else (rest,)},
         "exclude_ops": {"exclude_ops": (rest,)},
@@ -132,7 +132,7 @@ def run_way(way: str, job: CaseJob, known: Oracle) -> CaseResult:
         "profiling": {"profiling": True},
         START: {"in_child_first": True, "tune": "full"},
     }.get(kind, {})
-    subject = dataclasses.replace(job.subject, options={**job.subject.options, **told})
+    subject = dataclasses.replace(job.subject, options={**job.subject.options, **options})
     try:
         outcome = values(dataclasses.replace(job, subject=subject), known)
     except NotDelegated as error:
@@ -144,7 +144,7 @@ def run_way(way: str, job: CaseJob, known: Oracle) -> CaseResult:
 
 
 def _in_halves(job: CaseJob, known: Oracle) -> CaseResult:
-    """Run with halves, on inputs of which no node makes more than halves can be."""
+    """Run with fp16, with inputs for which no node overflows fp16."""
     run = partial(run_graph, job.subject.runtime)
     if any(_are_large(each) for inputs in job.sets for each in inputs) or any(
         _may_overflow(run, job.graph, inputs, _LARGE) for inputs in job.sets
@@ -159,7 +159,7 @@ def _are_large(values_: Any) -> bool:
 
 
 class _Decided:
-    """Chooses forms as a start that measured one form and one kind of numbers to be fastest."""
+    """Chooses a dispatch mode and a kind of kernels as if they had been measured to be fastest."""
 
     mode, seconds_left = FULL, math.inf
 
@@ -175,15 +175,15 @@ class _Decided:
 
 @contextlib.contextmanager
 def measured_fastest(form: str, numbers: str) -> Iterator[None]:
-    """Let programs run in a form, with such numbers, unless a start would find that wrong."""
-    made, forms = DispatchChooser.__init__, DispatchChooser._modes
+    """Make programs run in a dispatch mode and kind of kernels, unless these are wrong."""
+    result, forms = DispatchChooser.__init__, DispatchChooser._modes
 
     def make(self: DispatchChooser, chooser: Chooser, *others: Any) -> None:
-        made(self, _Decided(form, numbers), *others)  # type: ignore[arg-type]
+        result(self, _Decided(form, numbers), *others)  # type: ignore[arg-type]
 
     def fewer(self: DispatchChooser, programs: Any, batch: int) -> dict[str, Any]:
-        found = forms(self, programs, batch).items()
-        return {name: each for name, each in found if each[1] in (ONE_BY_ONE, form)}
+        outcome = forms(self, programs, batch).items()
+        return {name: each for name, each in outcome if each[1] in (ONE_BY_ONE, form)}
 
     with (
         mock.patch.object(DispatchChooser, "__init__", make),
@@ -193,19 +193,19 @@ def measured_fastest(form: str, numbers: str) -> Iterator[None]:
 
 
 def _batch(job: CaseJob, known: Oracle, count: int) -> CaseResult:
-    """Run several input sets as one batch of a Model, then as one that is not full."""
+    """Run several input sets as a batch of a Model, then as a partial one."""
     if not job.graph.inputs:
         return CaseResult(SKIP, "no input says how many pictures there are")
     model = job.model if isinstance(job.model, bytes) else open(job.model, "rb").read()  # noqa: SIM115
     device = job.subject.device
-    with Model(model, device, count, tune="off", in_child_first=False) as made:
+    with Model(model, device, count, tune="off", in_child_first=False) as opened_model:
         sets = [number % len(job.sets) for number in range(count)]
         given = [
             _stacked([job.sets[number][place] for number in sets], each.shape)
             for place, each in enumerate(job.graph.inputs)
         ]
         for full in (count, max(1, count - 1)):
-            got = made.run([each[:full] for each in given])
+            got = opened_model.run([each[:full] for each in given])
             for place, number in enumerate(sets[:full]):
                 outputs = [
                     each[place : place + 1] if tensor.shape[:1] == (1,) else each[place]
@@ -220,18 +220,18 @@ def _stacked(parts: Arrays, shape: Sequence[int]) -> Any:
 
 
 def _resized(job: CaseJob, known: Oracle) -> CaseResult:
-    """Give the inputs other batches, as TFLite's own interpreter gets them, and then their own."""
+    """Resize the inputs to other batches, like TFLite's interpreter, and back."""
     if not job.graph.inputs or any(each.shape[:1] != (1,) for each in job.graph.inputs):
         return CaseResult(SKIP, "an input has no batch of 1")
     opened, taken = open_job(job, known)
-    found = apart.resized(job, known, opened, (3, 2, 0, 1), 1)
-    return found or CaseResult(PASS, taken=taken)
+    result = apart.resized(job, known, opened, (3, 2, 0, 1), 1)
+    return result or CaseResult(PASS, taken=taken)
 
 
 def again(earlier: Sequence[tuple[str, Callable[[], Arrays], CaseJob, Oracle]]) -> None:
-    """Run what was opened before once more: one context serves them all.
+    """Run earlier graphs again, which share the context.
 
-    Raises: RuntimeError: one of them gives something else now.
+    Raises: RuntimeError: an output of one of them changed.
     """
     for name, run, job, known in earlier:
         wrong = [each for each in differences(job, known, 0, run()) if each.is_beyond]
@@ -240,13 +240,13 @@ def again(earlier: Sequence[tuple[str, Callable[[], Arrays], CaseJob, Oracle]]) 
 
 
 def with_wider_bounds(job: CaseJob, known: Oracle) -> Oracle:
-    """Return the oracle of a graph of floats with the bounds that its own arithmetic has.
+    """Return the oracle of a float graph with bounds from its sensitivity.
 
-    A clamp or a function hides how large the terms before it were, which the suite's bounds follow
-    from. So the reference kernels run on inputs, constants and floats made of integers that differ
-    in their last places, with results of GELU moved by what its argument rounds to: what these make
-    of the outputs, a device's other roundings may make, too, NaN and infinities among it. What
-    follows from a row with NaN that becomes int8 is left open.
+    A clamp or a function hides the size of terms before it, from which the suite derives bounds.
+    So the reference kernels run with inputs, constants and dequantised values that differ
+    in their last places, and results of GELU perturbed by its argument's rounding: changes that
+    these cause in outputs are allowed, including NaN and infinities. Outputs that
+    depend on a quantised row with NaN are ignored.
     """
     if len(job.graph.nodes) == 1 or all(bound is None for bound in known.bounds[0]):
         return known
@@ -278,16 +278,16 @@ def with_wider_bounds(job: CaseJob, known: Oracle) -> Oracle:
 def _may_overflow(
     run: Callable[[Graph, Arrays], Arrays], whole: Graph, inputs: Arrays, huge: float = _HUGE
 ) -> bool:
-    """Whether a float is so large that the order of a sum decides between it, inf and NaN.
+    """Whether a float is so large that a sum's order decides between it, inf and NaN.
 
-    TFLite clamps an infinity to the largest float where a node has no activation, so the nodes
-    after it sum such numbers. What a Fourier transform makes of an infinity its order decides, too.
+    TFLite clamps infinities to the largest float without an activation, so the nodes
+    after it sum such numbers. Fourier transforms of infinities depend on the order, too.
     """
-    results_ = [each for made in whole.nodes for each in made.outputs]
+    results_ = [each for result in whole.nodes for each in result.outputs]
     floats = {each for each in results_ if each.dtype in ("float16", "float32")}
     outputs = tuple(each for each in whole.tensors if each in floats)
-    made = zip(outputs, run(dataclasses.replace(whole, outputs=outputs), inputs), strict=True)
-    known = {tensor: np.abs(values) for tensor, values in made}
+    result = zip(outputs, run(dataclasses.replace(whole, outputs=outputs), inputs), strict=True)
+    known = {tensor: np.abs(values) for tensor, values in result}
     if any(np.any(np.isfinite(each) & (each > huge)) for each in known.values()):
         return True
     if any(each.dtype == np.float16 and not np.all(each <= _LARGE) for each in known.values()):
@@ -298,14 +298,14 @@ def _may_overflow(
 
 
 def _moves(one: Any, other: Any) -> Any:
-    """Return how far outputs lie from each other; NaN or another infinity is infinitely far."""
+    """Return the distance of outputs; infinite for NaN or another infinity."""
     return np.nan_to_num(distances(one, other), nan=np.inf, posinf=np.inf)
 
 
 def _wider(bound: Any, moves: Any) -> Any:
-    """Return a bound with what the reference's own output moved."""
+    """Return a bound plus the change of the reference's output."""
     if not np.any(bound):
-        return bound  # moved values, which nothing rounds
+        return bound  # moved values are not rounded
     known = moves[np.isfinite(moves)]
     return bound + 8 * moves + 4 * float(np.mean(known) if known.size else 0)
 
@@ -313,40 +313,43 @@ def _wider(bound: Any, moves: Any) -> Any:
 def _shaken(values_: Any, rng: np.random.Generator) -> Any:
     if values_.dtype not in (np.float16, np.float32):
         return values_
-    # A whole number may be an exponent: of a negative base another one makes NaN.
+    # An integer may be an exponent, and a perturbed one gives NaN for negative bases.
     factors = _factors(values_.shape, rng, values_.dtype)
     return np.where(values_ == np.rint(values_), values_, values_ * factors)
 
 
 def _factors(shape: tuple[int, ...], rng: np.random.Generator, dtype: Any = np.float32) -> Any:
-    most = _PLACES * (2.0**13 if dtype == np.float16 else 1)  # of the type's own last places
+    most = _PLACES * (2.0**13 if dtype == np.float16 else 1)  # in the type's last places
     return (1 + rng.uniform(-most, most, shape)).astype(dtype)
 
 
 def _shaken_graph(whole: Graph, rng: np.random.Generator) -> Graph:
-    """Return the graph with other constants; floats made of integers, and by GELU, are moved."""
+    """Return the graph with perturbed constants, dequantised values and results of GELU."""
     tensors = {
         each: each if each.data is None else dataclasses.replace(each, data=_shaken(each.data, rng))
         for each in whole.tensors
     }
     other, nodes = with_tensors(whole, tensors), []
     plain = {"fused_activation_function": "NONE"}
-    for made in other.nodes:
-        (result, *_), kinds = made.outputs, [each.dtype for each in made.inputs if each is not None]
-        is_made = made.op in ("CAST", "DEQUANTIZE") and result.dtype == "float32"
+    for each_node in other.nodes:
+        (result, *_), kinds = (
+            each_node.outputs,
+            [each.dtype for each in each_node.inputs if each is not None],
+        )
+        is_made = each_node.op in ("CAST", "DEQUANTIZE") and result.dtype == "float32"
         if is_made and kinds[0] not in ("float32", "float16"):
             exact = dataclasses.replace(result, name=f"{result.name} exact")
             factors = tensor(result.shape, data=_factors(result.shape, rng))
-            nodes += [dataclasses.replace(made, outputs=(exact,))]
+            nodes += [dataclasses.replace(each_node, outputs=(exact,))]
             nodes += [node("MUL", [exact, factors], [result], plain)]
-        elif made.op == "GELU" and result.dtype == "float32":
-            # Its tail is a difference of numbers as large as its argument, or 0 where tanh is -1.
+        elif each_node.op == "GELU" and result.dtype == "float32":
+            # Its tail is a difference of values as large as its argument, or 0 if tanh is -1.
             exact = dataclasses.replace(result, name=f"{result.name} exact")
             error = tensor(result.shape, name=f"{result.name} error")
             factors = tensor(result.shape, data=_factors(result.shape, rng) - np.float32(1))
-            nodes += [dataclasses.replace(made, outputs=(exact,))]
-            nodes += [node("MUL", [made.inputs[0], factors], [error], plain)]
+            nodes += [dataclasses.replace(each_node, outputs=(exact,))]
+            nodes += [node("MUL", [each_node.inputs[0], factors], [error], plain)]
             nodes += [node("ADD", [exact, error], [result], plain)]
         else:
-            nodes.append(made)
+            nodes.append(each_node)
     return graph(nodes, other.inputs, other.outputs)

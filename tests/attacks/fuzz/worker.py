@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The child that takes changed files: a path each request, and what is wrong with it."""
+"""The child that reads mutated files: a path in each request, a fault in the answer."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SECONDS = 10  # for one small file
 
 
 def finding(kind: str, path: Path) -> str | None:
-    """Return what is wrong with what becomes of a file; None: nothing."""
+    """Return the fault of a file; None if there is none."""
     signal.signal(signal.SIGALRM, _late)
     signal.alarm(SECONDS)
     begun, most = time.process_time(), KINDS[kind].cpu_seconds
@@ -48,7 +48,7 @@ def _late(number: int, frame: FrameType | None) -> None:
 def main() -> int:
     """Answer until stdin ends."""
     kind = sys.argv[1]
-    with tempfile.TemporaryDirectory() as folder:  # what is imported on the way is no file's
+    with tempfile.TemporaryDirectory() as folder:  # imports do not count for a file
         KINDS[kind].verdict(next(iter(KINDS[kind].seeds().values())), Path(folder, "file"))
     limit = environment.resource_usage().address_bytes + KINDS[kind].memory_bytes
     resource.setrlimit(resource.RLIMIT_AS, (limit, limit))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is kept of a device: processes save at once and lose nothing, and read what they name."""
+"""The records of a device: concurrent writers lose nothing, and readers load only named ones."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ import pytest
 from delegate.guard import cache, store
 from delegate.guard.cache import files, folder
 from delegate.guard.store import BANS, CHOICES, FACTS, Store, has_stores, stores
-from tests.support.known import cut_all, known_files, replace_all
+from tests.support.cache_files import overwrite_records, record_files, truncate_records
 from tests.support.tiers import slow
 
 ROOT = Path(__file__).parents[3]
@@ -30,7 +30,7 @@ def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(folder, "_warned", set())
 
 
-def test_tables_are_kept_by_device_and_what_others_saved_stays() -> None:
+def test_tables_are_separate_for_each_device() -> None:
     assert (Store("a").load(CHOICES), has_stores()) == ({}, False)
     first, other = Store("a"), Store("a")
     first.save(CHOICES, {"one": "1", "two": "2"})
@@ -53,14 +53,12 @@ def test_tables_are_kept_by_device_and_what_others_saved_stays() -> None:
 
 
 @slow
-def test_a_record_costs_one_small_file_whatever_others_saved(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    kept = Store("a")
-    monkeypatch.setattr(store, "_PAGE_DIGITS", 1)  # so that each file is full
-    kept.save(CHOICES, {"wanted": "done"})
+def test_load_reads_one_small_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    first_store = Store("a")
+    monkeypatch.setattr(store, "_PAGE_DIGITS", 1)  # fills each file
+    first_store.save(CHOICES, {"wanted": "done"})
     for model in range(200):
-        kept.save(CHOICES, {f"{model} {number}": "x" * 100 for number in range(10)})
+        first_store.save(CHOICES, {f"{model} {number}": "x" * 100 for number in range(10)})
     read: list[tuple[str, int]] = []
     load = files.load
 
@@ -74,13 +72,13 @@ def test_a_record_costs_one_small_file_whatever_others_saved(
     assert Store("a").look_up(CHOICES, "199 9") == "x" * 100
     ((_, size),) = read
     assert size < 64 * 200
-    assert len(known_files()) <= 17
-    pages = [json.loads(load(f"records/{p.name}") or b"") for p in known_files()[1:]]
-    assert {len(page) for page in pages} == {64}  # the latest ones
+    assert len(record_files()) <= 17
+    pages = [json.loads(load(f"records/{p.name}") or b"") for p in record_files()[1:]]
+    assert {len(page) for page in pages} == {64}  # the most recent ones
     assert Store("a").look_up(CHOICES, "wanted") is None
 
 
-def test_what_is_saved_again_is_not_written_again(tmp_path: Path) -> None:
+def test_unchanged_record_is_not_written_again(tmp_path: Path) -> None:
     Store("a").save(CHOICES, {"one": "done"})
     (page,) = tmp_path.glob("records/*")
     before = page.stat().st_ino
@@ -91,7 +89,7 @@ def test_what_is_saved_again_is_not_written_again(tmp_path: Path) -> None:
 
 
 @slow
-def test_ten_processes_that_save_at_once_lose_nothing() -> None:
+def test_concurrent_writers_lose_nothing() -> None:
     code = (
         "import sys\nfrom delegate.guard import store\nstore._PAGE_DIGITS = 1\n"
         "sys.stdin.readline()\nkept = store.Store('a')\n"
@@ -109,7 +107,7 @@ def test_ten_processes_that_save_at_once_lose_nothing() -> None:
 
 
 @slow
-def test_one_that_is_stopped_while_it_saves_does_not_hold_the_others(
+def test_stopped_writer_does_not_block_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     Store("a").save(CHOICES, {"one": "1"})
@@ -120,7 +118,7 @@ def test_one_that_is_stopped_while_it_saves_does_not_hold_the_others(
     assert Store("a").load(CHOICES) == {"one": "1", "two": "2"}
 
 
-def test_without_locks_as_on_some_nfs_all_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_works_without_file_locks(monkeypatch: pytest.MonkeyPatch) -> None:
     def unlockable(*_: object) -> None:
         raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
 
@@ -130,13 +128,13 @@ def test_without_locks_as_on_some_nfs_all_is_kept(monkeypatch: pytest.MonkeyPatc
     assert (Store("a").look_up(CHOICES, "one"), Store("a").load(BANS)) == ("1", {"two": "2"})
 
 
-def test_where_nothing_can_be_written_nothing_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unwritable_folder_stores_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(cache.ENVIRONMENT_VARIABLE, "/proc/none")
     assert not Store("a").save(CHOICES, {"one": "1"})
     assert (Store("a").load(CHOICES), [*stores()], has_stores()) == ({}, [], False)
 
 
-def test_a_folder_that_cannot_be_written_any_more_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_read_only_folder_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     Store("a").save(CHOICES, {"one": "1"})
 
     def read_only(*_: object, **__: object) -> None:
@@ -150,32 +148,32 @@ def test_a_folder_that_cannot_be_written_any_more_is_read(monkeypatch: pytest.Mo
 
 
 def piped() -> None:
-    for path in known_files():
+    for path in record_files():
         path.unlink()
         os.mkfifo(path, 0o600)
 
 
 def linked() -> None:
-    for path in known_files():
+    for path in record_files():
         path.unlink()
         path.symlink_to(path)
 
 
 def writable() -> None:
-    for path in known_files():
+    for path in record_files():
         path.chmod(0o666)
 
 
 def given_away() -> None:
-    for path in known_files():
+    for path in record_files():
         os.chown(path, 65534, 65534)
 
 
 DAMAGED: dict[str, Callable[[], object]] = {
-    "cut": cut_all,
-    "foreign": lambda: replace_all(b'{"bans": 3, "device": []}'),
-    "no object": lambda: replace_all(b"[3]"),
-    "deep": lambda: replace_all(b"[" * 100_000),
+    "cut": truncate_records,
+    "foreign": lambda: overwrite_records(b'{"bans": 3, "device": []}'),
+    "no object": lambda: overwrite_records(b"[3]"),
+    "deep": lambda: overwrite_records(b"[" * 100_000),
     "a pipe": piped,
     "a link to itself": linked,
     "that others may write to": writable,
@@ -184,20 +182,20 @@ DAMAGED: dict[str, Callable[[], object]] = {
 
 
 @pytest.mark.parametrize("how", DAMAGED)
-def test_damaged_files_are_none_and_made_again(how: str) -> None:
+def test_damaged_files_are_ignored_and_replaced(how: str) -> None:
     if how == "of another user" and os.geteuid():
         pytest.skip("only root gives a file away")
-    kept = Store("a")
-    kept.save(CHOICES, {"one": "1"})
-    kept.save(BANS, {"two": "2"})
+    store = Store("a")
+    store.save(CHOICES, {"one": "1"})
+    store.save(BANS, {"two": "2"})
     DAMAGED[how]()
-    assert (kept.look_up(CHOICES, "one"), kept.load(BANS)) == (None, {})
-    assert kept.save(CHOICES, {"one": "3"})
-    assert kept.save(BANS, {"two": "4"})
+    assert (store.look_up(CHOICES, "one"), store.load(BANS)) == (None, {})
+    assert store.save(CHOICES, {"one": "3"})
+    assert store.save(BANS, {"two": "4"})
     assert (Store("a").look_up(CHOICES, "one"), Store("a").load(BANS)) == ("3", {"two": "4"})
 
 
-def test_files_that_changed_places_are_none(tmp_path: Path) -> None:
+def test_swapped_files_are_ignored(tmp_path: Path) -> None:
     Store("a").save(CHOICES, {str(number): "1" for number in range(9)})
     pages = sorted(tmp_path.glob("records/*"))
     contents = [page.read_bytes() for page in pages]
@@ -206,7 +204,7 @@ def test_files_that_changed_places_are_none(tmp_path: Path) -> None:
     assert Store("a").load(CHOICES) == {}
 
 
-def test_a_fork_and_its_parent_save(tmp_path: Path) -> None:
+def test_fork_and_parent_both_save(tmp_path: Path) -> None:
     Store("a").save(CHOICES, {"one": "1"})
     child = os.fork()
     if child == 0:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Nodes that were taken, and are empty or fit no more at the shapes of a resize."""
+"""Claimed nodes that are empty or no longer fit after a resize."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ def values(*shape: int) -> Tensor:
 def between_sums(
     name: str, more: Sequence[Tensor | None], shape: Sequence[int], **options: Any
 ) -> Graph:
-    """Return the graph of one node on rows of 6 values, between two sums that always fit."""
+    """Return the graph of one node on rows of 6 values, between two sums that always run."""
     sizes = (2, 6), (2, 6), shape, shape
-    source, first, made, last = (quantised(*each) for each in sizes)
+    source, first, result, last = (quantised(*each) for each in sizes)
     return graph_of(
         [
             op("ADD", [source, values(1, 1)], [first]),
-            op(name, [first, *more], [made], options),
-            op("ADD", [made, values(1, 1)], [last]),
+            op(name, [first, *more], [result], options),
+            op("ADD", [result, values(1, 1)], [last]),
         ]
     )
 
@@ -66,8 +66,8 @@ EVERY = {
 
 
 @pytest.mark.parametrize("name", EVERY)
-def test_rows_come_and_go(device: DeviceInfo, name: str) -> None:
-    """Whatever TFLite runs at a size runs with the delegate, too; what it refuses is an error."""
+def test_resizes_to_and_from_zero_rows(device: DeviceInfo, name: str) -> None:
+    """Sizes that TFLite runs also run with the delegate; what it refuses is an error."""
     model = write_model(EVERY[name])
     delegate = delegate_for(model, device)
     ours, reference = interpreter(model, delegate), interpreter(model)
@@ -87,7 +87,7 @@ def test_rows_come_and_go(device: DeviceInfo, name: str) -> None:
         assert refusals(delegate) == wanted
 
 
-def test_a_node_on_tflite_s_kernel_is_told_and_is_none_of_the_device_s(
+def test_node_on_tflites_kernel_is_reported_and_not_counted_as_delegated(
     device: DeviceInfo, caplog: pytest.LogCaptureFixture
 ) -> None:
     model = write_model(EVERY["pad"])
@@ -105,10 +105,10 @@ def test_a_node_on_tflite_s_kernel_is_told_and_is_none_of_the_device_s(
     assert [row.node for row in delegate.alternatives] == [0, 1, 2]
 
 
-def test_a_loop_s_count_is_known_beside_a_node_on_tflite_s_kernel(device: DeviceInfo) -> None:
+def test_trip_count_is_known_with_node_on_tflites_kernel(device: DeviceInfo) -> None:
     def turned(_: Tensor, own: Sequence[Tensor]) -> tuple[Sequence[Node], Sequence[Tensor]]:
-        made = quantised(2, 6)
-        return [op("REVERSE_V2", [own[0], numbers([1])], [made])], [made]
+        result = quantised(2, 6)
+        return [op("REVERSE_V2", [own[0], numbers([1])], [result])], [result]
 
     source, padded = quantised(2, 6), quantised(4, 6)
     looping = loop(3, [source], turned)
@@ -118,16 +118,16 @@ def test_a_loop_s_count_is_known_beside_a_node_on_tflite_s_kernel(device: Device
     delegate = delegate_for(model, device)
     ours, reference = interpreter(model, delegate), interpreter(model)
     for rows in (0, 2, 0):
-        for made in (ours, reference):
-            resized(made, rows, 6)
+        for interp in (ours, reference):
+            resized(interp, rows, 6)
         given = [np.arange(rows * 6, dtype=np.int8).reshape(rows, 6)]
         assert_equal_outputs(invoke(ours, given), invoke(reference, given), f"{rows} rows")
         assert refusals(delegate) == ({} if rows else {1: EMPTY})
 
 
-def test_an_empty_tensor_of_the_file_runs_as_nothing(device: DeviceInfo) -> None:
-    source, made = quantised(0, 6), quantised(0, 6)
-    model = write_model(graph_of([op("ADD", [source, values(1, 6)], [made])]))
+def test_tensor_that_is_empty_in_file(device: DeviceInfo) -> None:
+    source, result = quantised(0, 6), quantised(0, 6)
+    model = write_model(graph_of([op("ADD", [source, values(1, 6)], [result])]))
     delegate = delegate_for(model, device)
     ours = interpreter(model, delegate)
     assert refusals(delegate) == {}
@@ -147,7 +147,7 @@ def chain(count: int) -> Graph:
     ("apart", "expected"),
     [((), [[0, 1, 2, 3]]), ((1,), [[0], [1], [2, 3]]), ((0, 1), [[0], [1], [2, 3]])],
 )
-def test_a_partition_is_split_around_nodes(apart: Sequence[int], expected: list[Any]) -> None:
+def test_partition_is_split_around_nodes(apart: Sequence[int], expected: list[Any]) -> None:
     graph = chain(4)
     whole = partition_of(graph, range(4))
     parts = split(whole, apart)
@@ -159,13 +159,13 @@ def test_a_partition_is_split_around_nodes(apart: Sequence[int], expected: list[
     assert known.issuperset(whole.outputs)
 
 
-def test_a_part_has_what_is_inlined_in_it_alone() -> None:
+def test_part_has_only_its_inlined_nodes() -> None:
     whole = partition_of(chain(4), range(4))
     parts = split(replace(whole, inlined={0: "IF", 2: "WHILE", 9: "WHILE"}), (1,))
     assert [dict(part.inlined) for part in parts] == [{0: "IF"}, {}, {2: "WHILE"}]
 
 
-def test_nodes_of_a_split_are_those_of_the_whole() -> None:
+def test_split_preserves_nodes() -> None:
     whole = partition_of(chain(4), range(4))
     nodes: list[Node] = [node for part in split(whole, (2,)) for node in part.nodes]
     assert nodes == [*whole.nodes]

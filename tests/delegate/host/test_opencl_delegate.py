@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The delegate in TFLite's hands: what it takes, whatever else is in the model."""
+"""The delegate in an interpreter: which nodes it claims, whatever else is in the model."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ from tests.support.nets import (
 from tests.support.shared import model_path
 from tests.support.tiers import slow
 
-# What is taken
+# Claims
 
 
-def test_the_attributes_tell_what_became_of_each_node(device: DeviceInfo) -> None:
+def test_attributes_after_claim(device: DeviceInfo) -> None:
     model = write_model(CHAIN)
     delegate = delegate_for(model, device)
     assert (delegate.verdicts, delegate.partitions, delegate.failure) == ([], [], None)
@@ -48,24 +48,24 @@ def test_the_attributes_tell_what_became_of_each_node(device: DeviceInfo) -> Non
     assert_equal_outputs(invoke(ours, inputs), invoke(interpreter(model), inputs))
 
 
-def test_without_a_device_named_the_first_that_works_is_taken(device: DeviceInfo) -> None:
+def test_default_device_is_first_working_one(device: DeviceInfo) -> None:
     chosen = OpenCLDelegate(write_model(CHAIN)).device
     assert chosen.index <= device.index
 
 
-def test_one_string_is_no_list_of_ops(device: DeviceInfo) -> None:
+def test_exclude_ops_refuses_a_string(device: DeviceInfo) -> None:
     with pytest.raises(TypeError, match=r"exclude_ops is a list of op names: \['ADD'\]"):
         OpenCLDelegate(write_model(CHAIN), device.index, exclude_ops="ADD")
 
 
-def test_a_damaged_or_missing_model_is_refused_at_once(device: DeviceInfo) -> None:
+def test_damaged_or_missing_model_is_refused(device: DeviceInfo) -> None:
     with pytest.raises(ModelError):
         OpenCLDelegate(write_model(CHAIN)[:100], device.index)
     with pytest.raises(FileNotFoundError):
         OpenCLDelegate("no/such/model.tflite", device.index)
 
 
-def test_a_model_of_which_nothing_runs_here_runs_on_the_cpu(device: DeviceInfo) -> None:
+def test_model_without_claimed_nodes_runs_on_cpu(device: DeviceInfo) -> None:
     model = write_model(CHAIN)
     delegate = delegate_for(model, device, exclude_ops=[*LEFT, *TAKEN])
     assert_runs_exactly(model, CHAIN, delegate)
@@ -73,11 +73,11 @@ def test_a_model_of_which_nothing_runs_here_runs_on_the_cpu(device: DeviceInfo) 
     assert set(refusals(delegate).values()) == {"excluded by exclude_ops"}
 
 
-# What is elsewhere in the model
+# Other nodes of the model
 
 
 def small_pool(source: Any) -> Any:
-    """Return (node, result) of a pool that the device takes."""
+    """Return a pooling that the device runs, and its output."""
     result = image(*source.shape)
     return op("AVERAGE_POOL_2D", [source], [result], POOL), result
 
@@ -100,7 +100,7 @@ def pair(last: Any, *nodes: Any) -> list[Any]:
 
 
 def dynamic_case(name: str) -> tuple[list[Any], list[NDArray[Any]]]:
-    """Return the nodes of a model whose op makes a dynamic tensor for a pool, and its inputs."""
+    """Return nodes in which an op makes a dynamic tensor that a pooling reads, and its inputs."""
     x, y, whole = int8(1, 4, 4, 2), int8(1, 4, 4, 2), sizes(1, 4, 4, 2)
     computed = t((4,), "int32")
     if name == "RESHAPE":
@@ -151,7 +151,7 @@ def dynamic_case(name: str) -> tuple[list[Any], list[NDArray[Any]]]:
 )
 def test_nodes_that_touch_dynamic_tensors_stay_on_the_cpu(device: DeviceInfo, name: str) -> None:
     nodes, inputs = dynamic_case(name)
-    # Beside it, something of fixed sizes that is taken.
+    # A separate node with static shapes is claimed.
     source = int8(1, 4, 4, 2)
     graph = graph_of([*nodes, op("AVERAGE_POOL_2D", [source], [int8(1, 4, 4, 2)], POOL)])
     model = write_model(graph)
@@ -167,27 +167,25 @@ def test_nodes_that_touch_dynamic_tensors_stay_on_the_cpu(device: DeviceInfo, na
 @slow
 @pytest.mark.model
 @pytest.mark.parametrize("excluded", [[], ["RESHAPE"]], ids=["folded", "dynamic"])
-def test_a_real_model_that_computes_a_shape_is_exact(
-    device: DeviceInfo, excluded: list[str]
-) -> None:
+def test_real_model_that_computes_a_shape_is_exact(device: DeviceInfo, excluded: list[str]) -> None:
     path = model_path("mbnet128_0.25_q")
     graph = read_model(path)
     delegate = OpenCLDelegate(path, device.index, exclude_ops=excluded, tune="off")
     ours, reference = interpreter(path, delegate), interpreter(path)
     inputs = inputs_for(graph)[0]
     assert_equal_outputs(invoke(ours, inputs), invoke(reference, inputs))
-    # Without the RESHAPE what follows it is of a shape that only a run tells.
+    # Without the RESHAPE, later shapes are known only at run time.
     assert sorted(refusals(delegate)) == ([36, 37] if excluded else [])
     for batch in (3, 1):
         several = [np.repeat(inputs[0], batch, axis=0)]
-        for made in (ours, reference):
-            made.resize_tensor_input(made.get_input_details()[0]["index"], several[0].shape)
-            made.allocate_tensors()
+        for interp in (ours, reference):
+            interp.resize_tensor_input(interp.get_input_details()[0]["index"], several[0].shape)
+            interp.allocate_tensors()
         assert_equal_outputs(invoke(ours, several), invoke(reference, several), f"batch {batch}")
         assert sorted(refusals(delegate)) == ([36, 37] if excluded else [])
 
 
-def test_strings_elsewhere_do_not_matter(device: DeviceInfo) -> None:
+def test_string_tensors_stay_on_cpu(device: DeviceInfo) -> None:
     left, right, same = t((2,), "string"), t((2,), "string"), t((2,), "bool")
     pool, _ = small_pool(image())
     model = chain_model([op("EQUAL", [left, right], [same]), pool])
@@ -201,7 +199,7 @@ def test_strings_elsewhere_do_not_matter(device: DeviceInfo) -> None:
     assert delegate.partitions == [[1]]
 
 
-def test_a_custom_op_s_error_is_tflite_s_own(device: DeviceInfo) -> None:
+def test_unresolved_custom_op_has_tflites_error(device: DeviceInfo) -> None:
     pool, result = small_pool(image())
     model = chain_model([pool, op("my op", [result], [image()], is_custom=True)])
     delegate = delegate_for(model, device)
@@ -209,13 +207,6 @@ def test_a_custom_op_s_error_is_tflite_s_own(device: DeviceInfo) -> None:
         interpreter(model, delegate)
     assert refusals(delegate) == {1: "custom op my op is not implemented"}
     assert delegate.failure is None
-
-
-@pytest.mark.model
-def test_a_real_model_s_custom_op_error_is_tflite_s_own(device: DeviceInfo) -> None:
-    path = model_path("model_invoking_error")
-    with pytest.raises(RuntimeError, match="unresolved custom op: fake-op-double"):
-        interpreter(path, OpenCLDelegate(path, device.index))
 
 
 @pytest.mark.parametrize(
@@ -227,7 +218,7 @@ def test_a_real_model_s_custom_op_error_is_tflite_s_own(device: DeviceInfo) -> N
     ],
     ids=["second-takes-the-rest", "second-between", "nothing-left"],
 )
-def test_another_delegate_may_come_before(
+def test_second_delegate_takes_remaining_nodes(
     device: DeviceInfo, first: list[str], second: list[str], taken: list[list[list[int]]]
 ) -> None:
     model = write_model(CHAIN)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Options.alternative and OpenCLDelegate.alternatives: what a node could run, and what runs."""
+"""Options.alternative and OpenCLDelegate.alternatives: what nodes could run, and what they run."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ MODEL = write_model(GRAPH)
 
 
 @pytest.mark.device
-def test_each_alternative_can_be_taken(device: DeviceInfo) -> None:
+def test_each_alternative_can_be_selected(device: DeviceInfo) -> None:
     runtime, sets = find_runtime(), input_sets(GRAPH)
     right = oracle(runtime, GRAPH, MODEL, sets).outputs
 
     def alternatives(wanted: str | None) -> NodeAlternatives:
         delegate = OpenCLDelegate(MODEL, device.index, tune="off", alternative=wanted)
         assert delegate.alternatives == []
-        made = allocated(runtime, MODEL, "reference", [delegate])
+        result = allocated(runtime, MODEL, "reference", [delegate])
         (row,) = delegate.alternatives
         for inputs, expected in zip(sets, right, strict=True):
-            assert run(made, inputs)[0].tobytes() == expected[0].tobytes()
+            assert run(result, inputs)[0].tobytes() == expected[0].tobytes()
         return row
 
     first = alternatives(None)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The end of delegates and interpreters: nothing is left, whatever goes first."""
+"""Destruction of delegates and interpreters, in any order, without leaks."""
 
 from __future__ import annotations
 
@@ -13,24 +13,18 @@ import pytest
 from delegate import DeviceInfo
 from delegate.inspect import write_model
 from tests.support.compare import inputs_for, interpreter, invoke
-from tests.support.nets import (
-    CHAIN,
-    THREE_PARTITIONS,
-    delegate_for,
-    last_words,
-    run_with,
-)
+from tests.support.nets import CHAIN, THREE_PARTITIONS, delegate_for, error_line, run_with
 from tests.support.process import run_python
 from tests.support.tiers import slow
 
 
-def test_after_close_a_run_is_an_error_and_the_delegate_can_serve_again(device: DeviceInfo) -> None:
+def test_run_after_close_is_an_error_and_delegate_is_reusable(device: DeviceInfo) -> None:
     model, inputs = write_model(CHAIN), inputs_for(CHAIN)[0]
     delegate = delegate_for(model, device)
     ours = interpreter(model, delegate)
     delegate.close()
     delegate.close()
-    assert last_words(ours, inputs) == "OpenCL delegate: the delegate was closed"
+    assert error_line(ours, inputs) == "OpenCL delegate: the delegate was closed"
     assert delegate.failure == "the delegate was closed"
     ours.resize_tensor_input(0, (2, 3, 3, 2))
     with pytest.raises(RuntimeError, match="the delegate was closed"):
@@ -49,7 +43,7 @@ def test_after_close_a_run_is_an_error_and_the_delegate_can_serve_again(device: 
     ],
     ids=", ".join,
 )
-def test_nothing_is_left_whatever_goes_first(device: DeviceInfo, order: Sequence[str]) -> None:
+def test_nothing_leaks_in_any_order(device: DeviceInfo, order: Sequence[str]) -> None:
     model = write_model(THREE_PARTITIONS)
     delegate = delegate_for(model, device)
     alive: dict[str, Any] = {
@@ -60,7 +54,7 @@ def test_nothing_is_left_whatever_goes_first(device: DeviceInfo, order: Sequence
     executors = [weakref.ref(kernel._runner) for kernel in delegate._last_run]
     references: list[Any] = [weakref.ref(delegate), weakref.ref(delegate._engine.device)]
     del delegate
-    gc.disable()  # reference counts alone must do it
+    gc.disable()  # by reference counting alone
     try:
         for step in order:
             if step == "close":
@@ -74,7 +68,7 @@ def test_nothing_is_left_whatever_goes_first(device: DeviceInfo, order: Sequence
 
 @slow
 @pytest.mark.parametrize("is_closed", [False, True], ids=["open", "closed"])
-def test_a_cycle_of_interpreter_and_delegate_is_collected(
+def test_cycle_of_interpreter_and_delegate_is_collected(
     device: DeviceInfo, is_closed: bool
 ) -> None:
     code = """
@@ -111,7 +105,7 @@ for turn in range(5):
     ],
     ids=["module", "builtins", "cycle-in-builtins", "atexit"],
 )
-def test_a_process_ends_well_with_an_interpreter_alive(device: DeviceInfo, keep: str) -> None:
+def test_process_exits_with_live_interpreter(device: DeviceInfo, keep: str) -> None:
     code = f"""
 import sys
 from delegate import OpenCLDelegate
@@ -132,7 +126,7 @@ print("end")
 
 @slow
 @pytest.mark.parametrize("delegates", ["one-each", "one-for-all"])
-def test_a_hundred_interpreters_leave_nothing_behind(device: DeviceInfo, delegates: str) -> None:
+def test_hundred_interpreters_do_not_leak(device: DeviceInfo, delegates: str) -> None:
     code = """
 import gc, os, sys
 from collections import Counter
@@ -169,7 +163,7 @@ print(*(kinds[name] for name in ("Executor", "Claim", "PartitionKernel", "Graph"
     # 80 leaked arenas would be 22 MiB.
     assert late[0] - early[0] < 6 * 1024, f"{early[0]} KiB after 30, {late[0]} KiB after 110"
     assert late[1] <= early[1], f"open files: {early[1]} after 30, {late[1]} after 110"
-    # rusticl ends a queue's thread a little after the queue.
+    # rusticl ends a queue's thread shortly after the queue.
     assert late[2] <= early[2] + 3, f"threads: {early[2]} after 30, {late[2]} after 110"
-    # A shared delegate remembers its last interpreter's kernel; executors were freed.
+    # A shared delegate refers to its last interpreter's kernel; executors are freed.
     assert max(objects) <= 2

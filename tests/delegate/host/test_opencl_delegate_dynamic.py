@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Nodes on the device among nodes of the CPU whose tensors get their sizes during a run."""
+"""Nodes on the device next to CPU nodes with dynamic tensors."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ON_THE_CPU = ("MEAN", "SHAPE", "STRIDED_SLICE", "PACK", "RESHAPE", "MUL")
 
 
 def flattened() -> Graph:
-    """Return sums, a mean and Flatten as Keras writes it, and one node behind that."""
+    """Return sums, a mean, Keras' Flatten and one more node."""
 
     def made(*shape: int) -> Tensor:
         return t((1, *shape), "int8", 0.05, 0, shape_signature=(-1, *shape))
@@ -45,10 +45,8 @@ def flattened() -> Graph:
     return graph_of(nodes)
 
 
-def test_nodes_of_the_cpu_that_ran_are_not_prepared_again_during_a_run(
-    device: DeviceInfo,
-) -> None:
-    """TFLite would prepare them by their numbers before delegation, and end the process."""
+def test_cpu_nodes_are_not_prepared_again_during_a_run(device: DeviceInfo) -> None:
+    """TFLite would prepare them by their indices before delegation, and crash."""
     model = write_model(flattened())
     delegate = delegate_for(model, device, ON_THE_CPU)
     ours, reference = interpreter(model, delegate), interpreter(model)
@@ -56,16 +54,16 @@ def test_nodes_of_the_cpu_that_ran_are_not_prepared_again_during_a_run(
     rng = np.random.default_rng(1)
     for batch in (1, 1, 3, 3, 1, 2, 2):
         values = rng.integers(-128, 128, (batch, 8, 8, 8)).astype(np.int8)
-        for made in (ours, reference):
-            made.resize_tensor_input(0, values.shape)
-            made.allocate_tensors()
+        for interp in (ours, reference):
+            interp.resize_tensor_input(0, values.shape)
+            interp.allocate_tensors()
         for run in range(3):
             given = [np.roll(values, run)]
             assert_equal_outputs(invoke(ours, given), invoke(reference, given), f"batch {batch}")
 
 
 def upsampled() -> Graph:
-    """Return what Keras makes of Conv2DTranspose, twice: its size is one of the input's shape."""
+    """Return two Conv2DTranspose of Keras, whose sizes are computed from the input's shape."""
     rng = np.random.default_rng(3)
 
     def made(*shape: int) -> Tensor:
@@ -96,7 +94,7 @@ OPS = ("ABS", "SHAPE", "STRIDED_SLICE", "PACK", "TRANSPOSE_CONV", "RELU")
 
 
 @pytest.mark.parametrize("draw", range(8))
-def test_sizes_that_follow_from_shapes_are_known_behind_nodes_of_the_cpu(
+def test_sizes_computed_from_shapes_are_known_after_cpu_nodes(
     draw: int, device: DeviceInfo
 ) -> None:
     model = write_model(upsampled())
@@ -107,9 +105,9 @@ def test_sizes_that_follow_from_shapes_are_known_behind_nodes_of_the_cpu(
     rng = np.random.default_rng(draw)
     for batch in (1, 3, 1, 2):
         shape = (batch, 4, 4, 3)
-        for made in (ours, reference):
-            made.resize_tensor_input(0, shape)
-            made.allocate_tensors()
+        for interp in (ours, reference):
+            interp.resize_tensor_input(0, shape)
+            interp.allocate_tensors()
         for run in range(5):
             given = [rng.integers(-128, 128, shape).astype(np.int8)]
             where = f"batch {batch}, run {run}"
@@ -117,7 +115,7 @@ def test_sizes_that_follow_from_shapes_are_known_behind_nodes_of_the_cpu(
 
 
 @slow
-def test_behind_a_u_net_s_nodes_of_the_cpu_all_others_are_taken(device: DeviceInfo) -> None:
+def test_other_nodes_of_u_net_are_claimed(device: DeviceInfo) -> None:
     if RUNTIME.name == "tflite-runtime":
         pytest.skip("this TFLite has no hybrid TRANSPOSE_CONV")
     path = model_path("converters/unet_dr")
@@ -126,12 +124,12 @@ def test_behind_a_u_net_s_nodes_of_the_cpu_all_others_are_taken(device: DeviceIn
     assert [each.op for each in delegate.verdicts if not each.is_taken] == ["TRANSPOSE_CONV"] * 2
     given = [np.random.default_rng(1).normal(size=(1, 64, 64, 3)).astype(np.float32)]
     (got,), (expected,) = invoke(ours, given), invoke(interpreter(path), given)
-    # Floats that lie in the middle between two of int8 become the one or the other.
+    # Floats in the middle of two int8 values may round to either.
     np.testing.assert_allclose(got, expected, atol=0.02)
 
 
 def open_sizes(is_open: bool = True) -> Graph:
-    """Return a strided window without padding behind a PAD, as in MobileNetV3."""
+    """Return a strided VALID window after a PAD, as in MobileNetV3."""
     rng = np.random.default_rng(0)
 
     def image(size: int) -> Tensor:
@@ -153,9 +151,7 @@ def open_sizes(is_open: bool = True) -> Graph:
     )
 
 
-def test_nodes_are_judged_by_the_sizes_of_a_run_and_not_by_the_file_s_placeholder(
-    device: DeviceInfo,
-) -> None:
+def test_verdicts_use_sizes_of_run_not_placeholders(device: DeviceInfo) -> None:
     model = write_model(open_sizes())
     delegate = delegate_for(model, device, min_nodes_per_partition=0)
     arguments = (model, None, "reference")
@@ -164,34 +160,34 @@ def test_nodes_are_judged_by_the_sizes_of_a_run_and_not_by_the_file_s_placeholde
     rng = np.random.default_rng(1)
     for size in ((64, 48), (224, 224), (9, 7)):
         values = rng.integers(-128, 128, (1, *size, 8)).astype(np.int8)
-        for made in (ours, reference):
-            made.resize_tensor_input(0, values.shape)
-            made.allocate_tensors()
+        for interp in (ours, reference):
+            interp.resize_tensor_input(0, values.shape)
+            interp.allocate_tensors()
         assert_equal_outputs(invoke(ours, [values]), invoke(reference, [values]), f"{size}")
         assert refusals(delegate) == {}
     assert delegate.partitions == [[0, 1, 2]]
 
 
-def test_only_open_sizes_are_guessed() -> None:
+def test_only_dynamic_sizes_are_assumed() -> None:
     graph = open_sizes()
     (source,) = graph.inputs
     shapes = {tensor.index: tensor.shape for tensor in graph.tensors}
     assert likely_shapes(graph, shapes)[source.index] == (1, 224, 224, 8)
-    for given in ((1, 64, 1, 8), (3, 1, 1, 8)):  # the caller has resized it
+    for given in ((1, 64, 1, 8), (3, 1, 1, 8)):  # after a resize by the caller
         resized = {**shapes, source.index: given}
         assert likely_shapes(graph, resized) == resized
     assert likely_shapes(open_sizes(is_open=False), shapes) == shapes
 
 
-def test_sizes_that_the_graph_has_already_are_those_of_the_run() -> None:
-    """TFLite resizes after the nodes were judged, from what the file has to what is asked for."""
+def test_static_sizes_are_those_of_the_run() -> None:
+    """TFLite resizes after the claim, from the file's sizes to the requested ones."""
     graph = open_sizes()
     (source,) = graph.inputs
     shapes = {tensor.index: tensor.shape for tensor in graph.tensors}
     for size in ((1, 64, 48, 8), (1, 1, 9, 8), (1, 1, 1, 8)):
-        asked = with_input_shapes(graph, {0: size})
-        assert likely_shapes(asked, shapes)[source.index] == size
+        resized_graph = with_input_shapes(graph, {0: size})
+        assert likely_shapes(resized_graph, shapes)[source.index] == size
         resized = {**shapes, source.index: (1, 5, 5, 8)}
-        assert likely_shapes(asked, resized) == resized
+        assert likely_shapes(resized_graph, resized) == resized
     batch = with_input_shapes(graph, {0: (4, 64, 48, 8)})
     assert likely_shapes(batch, shapes)[source.index] == (1, 64, 48, 8)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What fails: other models, lost devices, memory and kernels; each says why."""
+"""Failures: wrong models, lost devices, memory, kernels; each has a reason."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from tests.support.nets import (
     assert_runs_exactly,
     conv_pool,
     delegate_for,
+    error_line,
     image,
-    last_words,
     net,
     run_with,
 )
@@ -64,7 +64,7 @@ OTHER_MODELS = {
 
 
 @pytest.mark.parametrize("name", OTHER_MODELS)
-def test_an_interpreter_of_another_model_is_refused(device: DeviceInfo, name: str) -> None:
+def test_interpreter_with_another_model_is_refused(device: DeviceInfo, name: str) -> None:
     model, message = OTHER_MODELS[name]
     delegate = delegate_for(write_model(CHAIN), device)
     with pytest.raises(RuntimeError) as raised:
@@ -74,7 +74,7 @@ def test_an_interpreter_of_another_model_is_refused(device: DeviceInfo, name: st
     assert run_with(delegate, write_model(CHAIN), CHAIN, 0)
 
 
-def test_constants_of_another_shape_are_refused(device: DeviceInfo) -> None:
+def test_constants_with_another_shape_are_refused(device: DeviceInfo) -> None:
     graph = conv_pool()
     weights = const(np.zeros((4, 3, 3, 2), np.uint8), 0.02, 120)
     middle, bias = image(1, 7, 6, 4), const(np.zeros(4, np.int32), 0.01)
@@ -87,7 +87,7 @@ def test_constants_of_another_shape_are_refused(device: DeviceInfo) -> None:
         interpreter(chain_model([conv, pool]), delegate_for(write_model(graph), device))
 
 
-def test_constants_of_other_values_are_refused(device: DeviceInfo) -> None:
+def test_constants_with_other_values_are_refused(device: DeviceInfo) -> None:
     model = bytearray(write_model(conv_pool()))
     weights = read_model(bytes(model)).nodes[0].inputs[1]
     assert weights is not None
@@ -99,9 +99,7 @@ def test_constants_of_other_values_are_refused(device: DeviceInfo) -> None:
         interpreter(bytes(model), delegate_for(write_model(conv_pool()), device))
 
 
-def test_a_run_that_fails_on_the_device_says_why(
-    device: DeviceInfo, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_failed_run_has_reason(device: DeviceInfo, monkeypatch: pytest.MonkeyPatch) -> None:
     model, inputs = write_model(CHAIN), inputs_for(CHAIN)[0]
     delegate = delegate_for(model, device)
     ours = interpreter(model, delegate)
@@ -111,15 +109,15 @@ def test_a_run_that_fails_on_the_device_says_why(
 
     with monkeypatch.context() as patch:
         patch.setattr(Executor, "run", broken)
-        assert last_words(ours, inputs) == "OpenCL delegate: running: CL_OUT_OF_RESOURCES"
+        assert error_line(ours, inputs) == "OpenCL delegate: running: CL_OUT_OF_RESOURCES"
     assert delegate.failure == "running: CL_OUT_OF_RESOURCES"
     assert_equal_outputs(invoke(ours, inputs), invoke(interpreter(model), inputs))
 
 
-def test_a_partition_that_does_not_fit_goes_to_the_cpu(
+def test_too_large_partition_stays_on_cpu(
     device: DeviceInfo, caplog: pytest.LogCaptureFixture
 ) -> None:
-    # A node left to the CPU lies between, so that they are two partitions.
+    # A CPU node between them makes two partitions.
     small_in, small_mid, small_out = image(), image(), image()
     large_in, large_out = image(1, 40, 40, 2), image(1, 40, 40, 2)
     big = graph_of(
@@ -140,7 +138,7 @@ def test_a_partition_that_does_not_fit_goes_to_the_cpu(
     assert f"1 nodes go to the CPU: {why}" in caplog.messages
 
 
-def test_memory_the_driver_refuses_goes_to_the_cpu(
+def test_failed_allocation_leaves_partition_to_cpu(
     device: DeviceInfo, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuses(*_: object) -> cl.Buffer:
@@ -160,7 +158,7 @@ def test_memory_the_driver_refuses_goes_to_the_cpu(
     assert delegate.partitions == [[0], [2]]
 
 
-def test_a_device_that_is_lost_while_it_prepares_is_an_error(
+def test_device_loss_while_preparing_is_an_error(
     device: DeviceInfo, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def lost(*_: object, **__: object) -> cl.Event:
@@ -175,7 +173,7 @@ def test_a_device_that_is_lost_while_it_prepares_is_an_error(
 
 
 @slow
-def test_a_device_with_little_memory_leaves_the_large_to_the_cpu(device: DeviceInfo) -> None:
+def test_device_with_little_memory_leaves_large_nodes_to_cpu(device: DeviceInfo) -> None:
     if "PoCL" not in device.platform_version:
         pytest.skip("only PoCL's memory can be limited from outside")
     code = """
@@ -193,15 +191,15 @@ small = OpenCLDelegate(model, int(sys.argv[1]))
 made = interpreter(model, small)
 print(small.verdicts[0][2], small.partitions)
 """
-    # Both nodes are one partition, which goes as a whole. They run one after the other, or at once:
-    # then the arena has room for both small pictures.
+    # Both nodes are one partition, which is refused as a whole. They run in sequence or at once:
+    # then the arena holds both small pictures.
     assert run_python(code, device.index, POCL_MEMORY_LIMIT="1") in [
         f"arena of {size} bytes: one buffer of this device holds at most 268435456 []\n"
         for size in (282240128, 282240192)
     ]
 
 
-def test_a_kernel_that_does_not_build_goes_to_the_cpu(
+def test_node_whose_kernel_does_not_build_stays_on_cpu(
     device: DeviceInfo, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     text = sources.text_of
@@ -214,13 +212,13 @@ def test_a_kernel_that_does_not_build_goes_to_the_cpu(
     delegate = delegate_for(model, device)
     with caplog.at_level(logging.WARNING, "delegate"):
         assert_runs_exactly(model, THREE_PARTITIONS, delegate)
-    found = refusals(delegate)
-    assert set(found) == {1, 2, 3, 5, 7}
-    assert "kernel add.cl does not build (USES_ADD_QUANT8=1 ELEM=uchar)" in found[1]
-    assert "error" in found[1]
+    result = refusals(delegate)
+    assert set(result) == {1, 2, 3, 5, 7}
+    assert "kernel add.cl does not build (USES_ADD_QUANT8=1 ELEM=uchar)" in result[1]
+    assert "error" in result[1]
     warnings = [message for message in caplog.messages if "does not build" in message]
     assert warnings
-    assert len(set(warnings)) == len(warnings)  # each build once
+    assert len(set(warnings)) == len(warnings)  # once for each build
     for warning in warnings:
         assert "the driver's log:" in warning
         assert "unknown type name 'this'" in warning

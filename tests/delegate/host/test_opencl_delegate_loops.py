@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""WHILE and IF that are inlined, and nodes around those that are not, on every device."""
+"""Inlined WHILE and IF, and nodes around those that are not inlined."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ RNNS = ("rnn_lstm_f32", "rnn_gru_f32")
 
 
 def pooled(_: Tensor, own: Sequence[Tensor]) -> tuple[Sequence[Node], Sequence[Tensor]]:
-    """Return a body that keeps the larger of two pictures."""
+    """Return a loop body that computes the maximum of two pictures."""
     larger = image(*own[0].shape)
     return [op("MAXIMUM", own, [larger])], [own[1], larger]
 
 
 def between(rounds: int | Tensor, *shape: int) -> Graph:
-    """Return a loop between two nodes, over pictures of which a caller may change the height."""
+    """Return a loop between two nodes, over pictures of variable height."""
     x, before, after = image(*shape), image(*shape), image(*shape)
     first = op("RELU", [x], [before])
     looped = loop(rounds, [before, x], pooled)
@@ -47,7 +47,7 @@ def between(rounds: int | Tensor, *shape: int) -> Graph:
     return graph_of([first, looped, last], inputs, [after])
 
 
-def taken(delegate: OpenCLDelegate) -> dict[int, list[int]]:
+def claimed_nodes(delegate: OpenCLDelegate) -> dict[int, list[int]]:
     return {
         number: [each.node for each in verdicts if each.is_taken]
         for number, verdicts in delegate.subgraph_verdicts.items()
@@ -58,7 +58,7 @@ def taken(delegate: OpenCLDelegate) -> dict[int, list[int]]:
 @pytest.mark.parametrize(
     ("rounds", "excluded", "expected", "groups"),
     [
-        # The subgraphs of a loop that is unrolled run nowhere else, so nobody judges them.
+        # The subgraphs of an unrolled loop run nowhere else, so they have no verdicts.
         (3, [], {0: [0, 1, 2]}, [[0, 1, 2]]),
         (3, ["WHILE"], {0: [0, 2], 1: [0], 2: [0, 1]}, [[0], [2]]),
         (3, ["MAXIMUM"], {0: [0, 2], 1: [0], 2: [1]}, [[0], [2]]),
@@ -67,7 +67,7 @@ def taken(delegate: OpenCLDelegate) -> dict[int, list[int]]:
     ],
     ids=["unrolled", "excluded", "excluded-in-it", "no-round", "open"],
 )
-def test_loops_run_resized_and_again(
+def test_loops_run_after_resizes(
     rounds: int | Tensor,
     excluded: list[str],
     expected: dict[int, list[int]],
@@ -77,24 +77,24 @@ def test_loops_run_resized_and_again(
     model = write_model(between(rounds))
     delegate = delegate_for(model, device, excluded)
     ours, reference = interpreter(model, delegate), interpreter(model)
-    assert taken(delegate) == expected
+    assert claimed_nodes(delegate) == expected
     assert delegate.partitions == groups
     rng = np.random.default_rng(7)
     for height in (3, 5, 1, 3):
-        for made in (ours, reference):
-            made.resize_tensor_input(made.get_input_details()[0]["index"], (1, height, 3, 2))
-            made.allocate_tensors()
+        for interp in (ours, reference):
+            interp.resize_tensor_input(interp.get_input_details()[0]["index"], (1, height, 3, 2))
+            interp.allocate_tensors()
         for count in (2, 0, 1):
             given = [rng.integers(0, 256, (1, height, 3, 2)).astype(np.uint8)]
             given += [np.array(count, np.int32)] if isinstance(rounds, Tensor) else []
             assert_equal_outputs(
                 invoke(ours, given), invoke(reference, given), f"height {height}, {count}"
             )
-    assert taken(delegate) == expected
+    assert claimed_nodes(delegate) == expected
 
 
 def of_sizes(rounds: int) -> Graph:
-    """Return a loop over the shape of pictures beside a sum of them: no node of it is left."""
+    """Return a sum of pictures, and a loop over their shape, which is folded."""
     x, shape, after = image(), t((4,), "int32"), image()
 
     def turned(_: Tensor, own: Sequence[Tensor]) -> tuple[Sequence[Node], Sequence[Tensor]]:
@@ -113,7 +113,7 @@ def of_sizes(rounds: int) -> Graph:
     [([], [[0, 1, 2]]), (["SHAPE"], [[1, 2]]), (["SHAPE", "ADD"], [[1]])],
     ids=["whole", "beside", "alone"],
 )
-def test_a_loop_of_known_results_runs_resized(
+def test_folded_loop_runs_after_resizes(
     rounds: int, excluded: list[str], groups: list[list[int]], device: DeviceInfo
 ) -> None:
     model = write_model(of_sizes(rounds))
@@ -122,20 +122,20 @@ def test_a_loop_of_known_results_runs_resized(
     assert delegate.partitions == groups
     for batch in (1, 3, 1):
         given = [np.arange(18 * batch, dtype=np.uint8).reshape(batch, 3, 3, 2)]
-        for made in (ours, reference):
-            made.resize_tensor_input(0, given[0].shape)
-            made.allocate_tensors()
+        for interp in (ours, reference):
+            interp.resize_tensor_input(0, given[0].shape)
+            interp.allocate_tensors()
         assert_equal_outputs(invoke(ours, given), invoke(reference, given), f"batch {batch}")
 
 
 @slow
-def test_a_loop_of_known_results_is_a_node_of_the_whole_graph(device: DeviceInfo) -> None:
+def test_folded_loop_is_a_node_of_the_graph(device: DeviceInfo) -> None:
     delegate = delegate_for(write_model(of_sizes(3)), device, [], min_nodes_per_partition=0)
     interpreter(write_model(of_sizes(3)), delegate)
     assert delegate.partitions == [[0, 1, 2]]
 
 
-def test_a_loop_of_known_results_is_known_on_tflite_s_kernels(
+def test_folded_loop_runs_on_tflites_kernels(
     device: DeviceInfo, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = write_model(of_sizes(3))
@@ -152,19 +152,19 @@ def test_a_loop_of_known_results_is_known_on_tflite_s_kernels(
 
 
 @slow
-def test_a_loop_that_is_refused_later_runs_by_its_subgraphs(device: DeviceInfo) -> None:
-    """A delegate that unrolled one interpreter's loop judges the next one's subgraphs anew."""
+def test_loop_refused_later_runs_by_its_subgraphs(device: DeviceInfo) -> None:
+    """A delegate that unrolled one interpreter's loop has new verdicts for the next one."""
     models = [write_model(between(each)) for each in (3, t((), "int32"))]
     delegate = OpenCLDelegate(None, device.index, min_nodes_per_partition=1, tune="off")
     for model, expected in zip(
         models, ({0: [0, 1, 2]}, {0: [0, 2], 1: [0], 2: [0, 1]}), strict=True
     ):
-        made = interpreter(model, delegate)
-        assert taken(delegate) == expected
-        del made
-    made = interpreter(two_signatures(), delegate)
-    assert taken(delegate) == {0: [0], 1: [0, 1]}
-    del made
+        interp = interpreter(model, delegate)
+        assert claimed_nodes(delegate) == expected
+        del interp
+    interp = interpreter(two_signatures(), delegate)
+    assert claimed_nodes(delegate) == {0: [0], 1: [0, 1]}
+    del interp
 
 
 @pytest.mark.parametrize("branch", ["then", "else", "either"])
@@ -173,16 +173,14 @@ def test_branches_run_exactly(branch: str, device: DeviceInfo) -> None:
     model = write_model(graph)
     delegate = delegate_for(model, device)
     ours, reference = interpreter(model, delegate), interpreter(model)
-    assert taken(delegate)[0] == ([0, 2] if branch == "either" else [0, 1, 2])
+    assert claimed_nodes(delegate)[0] == ([0, 2] if branch == "either" else [0, 1, 2])
     for inputs in inputs_for(graph):
         assert_equal_outputs(invoke(ours, inputs), invoke(reference, inputs))
 
 
 @pytest.mark.parametrize("excluded", [[], ["SHAPE", "GATHER", "LESS"]], ids=["whole", "alone"])
-def test_a_branch_that_a_size_chooses_changes_with_it(
-    excluded: list[str], device: DeviceInfo
-) -> None:
-    """Of the partition itself no shape changes."""
+def test_branch_chosen_by_a_size_follows_resizes(excluded: list[str], device: DeviceInfo) -> None:
+    """The partition's shapes do not change."""
     x, y, rows = image(), image(), t((2,), "int32")
     shape, count, is_short = t((1,), "int32"), t((), "int32"), t((), "bool")
     chosen = choice(is_short, [x, y], "uint8")
@@ -197,29 +195,29 @@ def test_a_branch_that_a_size_chooses_changes_with_it(
     ours, reference = interpreter(model, delegate_for(model, device, excluded)), interpreter(model)
     *pictures, _ = inputs_for(graph)[1]
     for size in (2, 5, 2, 3):
-        for made in (ours, reference):
-            made.resize_tensor_input(made.get_input_details()[2]["index"], (size,))
-            made.allocate_tensors()
+        for interp in (ours, reference):
+            interp.resize_tensor_input(interp.get_input_details()[2]["index"], (size,))
+            interp.allocate_tensors()
         given = [*pictures, np.zeros(size, np.int32)]
         assert_equal_outputs(invoke(ours, given), invoke(reference, given), f"{size} rows")
 
 
 @slow
-def test_small_launches_are_only_for_devices_that_make_them_one(device: DeviceInfo) -> None:
+def test_small_loops_need_persistent_launch(device: DeviceInfo) -> None:
     model = write_model(recurrent("gru", 5, 8, 8))
     delegate = delegate_for(model, device, [], min_nodes_per_partition=0)
-    made = interpreter(model, delegate)
+    interp = interpreter(model, delegate)
     (verdict,) = delegate.verdicts
     if delegate._engine.device.proven & ORDERS:
         assert verdict.is_taken
     else:
         assert verdict.reason == "once unrolled, its launches cost more than the loop on the CPU"
-    del made
+    del interp
 
 
 @slow
 @pytest.mark.parametrize("name", RNNS)
-def test_keras_3_s_recurrent_layers_run_whole(name: str, device: DeviceInfo) -> None:
+def test_keras_3_recurrent_layers_are_claimed_whole(name: str, device: DeviceInfo) -> None:
     path = model_path(f"converters/{name}")
     graph = read_model(path)
     delegate = delegate_for(path, device, [])
@@ -238,15 +236,15 @@ def test_keras_3_s_recurrent_layers_run_whole(name: str, device: DeviceInfo) -> 
 
 
 @slow
-def test_launches_are_those_of_the_loop(device: DeviceInfo) -> None:
+def test_launches_belong_to_the_loop(device: DeviceInfo) -> None:
     graph = between(3)
     model = write_model(graph)
     delegate = delegate_for(model, device, profiling=True)
-    made = interpreter(model, delegate)
-    (run,) = delegate.timed_runs(lambda: invoke(made, inputs_for(graph)[0]) and None)
+    interp = interpreter(model, delegate)
+    (run,) = delegate.timed_runs(lambda: invoke(interp, inputs_for(graph)[0]) and None)
     expected = [(0, "RELU"), *[(1, "WHILE")] * 3, (2, "RELU6")]
     assert [(each.node, each.op) for each in run.launches] == expected
-    steps = delegate.step_through(lambda: invoke(made, inputs_for(graph)[0]) and None)
+    steps = delegate.step_through(lambda: invoke(interp, inputs_for(graph)[0]) and None)
     assert [(each.node, each.op, len(each.launches)) for each in steps] == [
         (0, "RELU", 1),
         (1, "WHILE", 3),
@@ -255,12 +253,12 @@ def test_launches_are_those_of_the_loop(device: DeviceInfo) -> None:
     assert {*steps[1].values} == {tensor.index for tensor in graph.nodes[1].outputs[1:]}
 
 
-def test_verify_tells_of_a_loop_as_of_a_node(
+def test_verify_reports_a_loop_as_a_node(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], device: DeviceInfo
 ) -> None:
     path = tmp_path / "loop.tflite"
     path.write_bytes(write_model(between(3, 1, 64, 64, 64)))
     assert main(["verify", str(path), "--device", str(device.index), "--tune", "off"]) == 0
-    told = capsys.readouterr().out
-    assert "no node is wrong" in told
-    assert "4 tensors compared" in told
+    message = capsys.readouterr().out
+    assert "no node is wrong" in message
+    assert "4 tensors compared" in message

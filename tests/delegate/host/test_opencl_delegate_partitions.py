@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The delegate's partitions: those that TFLite forms, small and surplus ones, their profiles."""
+"""Partitions: prediction of TFLite's, small and surplus ones, and their profiles."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ from tflite_opencl.models.build import numbers
         "-".join(f"{k}={v}" for k, v in value.items()) if isinstance(value, dict) else ""
     ),
 )
-def test_small_and_surplus_partitions_go_to_the_cpu(
+def test_small_and_surplus_partitions_stay_on_cpu(
     device: DeviceInfo, options: dict[str, int], expected: list[list[int]], reason: str | None
 ) -> None:
     model = write_model(THREE_PARTITIONS)
@@ -94,11 +94,7 @@ def test_small_and_surplus_partitions_go_to_the_cpu(
             [],
             [[0], [2]],
         ),
-        (
-            [("MAX_POOL_2D", [0], 1), ("AVERAGE_POOL_2D", [0], 2), ("ADD", [1, 2], 3)],
-            [2],
-            [[1, 2]],
-        ),
+        ([("MAX_POOL_2D", [0], 1), ("AVERAGE_POOL_2D", [0], 2), ("ADD", [1, 2], 3)], [2], [[1, 2]]),
         (
             [
                 ("AVERAGE_POOL_2D", [0], 1),
@@ -123,7 +119,7 @@ def test_small_and_surplus_partitions_go_to_the_cpu(
         "between-two-left-ops",
     ],
 )
-def test_partitions_are_those_tflite_forms(
+def test_predicted_partitions_are_tflites(
     device: DeviceInfo,
     nodes: Sequence[tuple[str, Sequence[int], int]],
     outputs: Sequence[int],
@@ -141,7 +137,7 @@ def nets(draw: st.DrawFn) -> Graph:
     nodes: list[tuple[str, list[int], int]] = []
     for result in range(1, draw(st.integers(2, 13)) + 1):
         name = draw(st.sampled_from([*TAKEN, *LEFT]))
-        # Mostly recent tensors, else nearly all graphs are shallow.
+        # Mostly recent tensors, otherwise nearly all graphs are shallow.
         recent = st.integers(max(0, result - 4), result - 1)
         count = 1 if "POOL" in name else 2
         nodes.append((name, [draw(recent) for _ in range(count)], result))
@@ -151,7 +147,7 @@ def nets(draw: st.DrawFn) -> Graph:
 @slow
 @settings(max_examples=60)
 @given(nets())
-def test_the_prediction_is_tflite_s_grouping_and_results_are_exact(
+def test_random_graphs_have_predicted_partitions_and_exact_results(
     device: DeviceInfo, graph: Graph
 ) -> None:
     model = write_model(graph)
@@ -166,23 +162,23 @@ def test_the_prediction_is_tflite_s_grouping_and_results_are_exact(
     assert_equal_outputs(invoke(ours, inputs), invoke(interpreter(model), inputs))
 
 
-def test_the_predicted_executors_are_the_ones_that_run(
+def test_executors_of_predicted_partitions_run(
     device: DeviceInfo, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made: list[Executor] = []
+    created: list[Executor] = []
 
     def counted(*arguments: Any, **options: Any) -> Executor:
-        made.append(Executor(*arguments, **options))
-        return made[-1]
+        created.append(Executor(*arguments, **options))
+        return created[-1]
 
     monkeypatch.setattr("delegate.run.local_backend.Executor", counted)
     model = write_model(THREE_PARTITIONS)
     delegate = delegate_for(model, device)
     interpreter(model, delegate)
-    assert len(made) == len(delegate.partitions) == 3
+    assert len(created) == len(delegate.partitions) == 3
 
 
-def test_a_profile_has_a_row_for_each_launch(device: DeviceInfo) -> None:
+def test_profile_has_a_row_for_each_launch(device: DeviceInfo) -> None:
     graph = conv_pool()
     model = write_model(graph)
     delegate = delegate_for(model, device, profiling=True)
@@ -202,26 +198,26 @@ def test_a_profile_has_a_row_for_each_launch(device: DeviceInfo) -> None:
         assert 0 < row.microseconds < 10e6
 
 
-def test_a_profile_covers_every_partition(device: DeviceInfo) -> None:
+def test_profile_covers_every_partition(device: DeviceInfo) -> None:
     model = write_model(THREE_PARTITIONS)
     delegate = delegate_for(model, device, profiling=True)
     invoke(interpreter(model, delegate), inputs_for(THREE_PARTITIONS)[0])
-    assert delegate.profile() == []  # the interpreter is gone, and its launches with it
+    assert delegate.profile() == []  # the interpreter was destroyed, with its launches
     ours = interpreter(model, delegate)
     invoke(ours, inputs_for(THREE_PARTITIONS)[0])
     assert [row.node for row in delegate.profile()] == [0, 1, 2, 4, 6, 7]
 
 
-def test_a_profile_needs_profiling(device: DeviceInfo) -> None:
+def test_profile_requires_option(device: DeviceInfo) -> None:
     with pytest.raises(DelegateError, match="make the delegate with profiling=True"):
         delegate_for(write_model(CHAIN), device).profile()
 
 
 @pytest.mark.parametrize(("least", "taken"), [(1, [*range(4), 5, 7, 8]), (2, [*range(4), 7, 8])])
-def test_nodes_behind_one_that_is_given_back_for_its_size_are_taken(
+def test_nodes_after_one_given_back_for_its_size_are_claimed(
     device: DeviceInfo, least: int, taken: list[int]
 ) -> None:
-    """TFLite has no value of a size that a node on the device computes, and here it is folded."""
+    """TFLite lacks a size that a node on the device computes; the delegate folds it."""
     first, pooled = image(1, 4, 4, 4), image(1, 4, 4, 4)
     flat, squared, sums, last = (image(1, 64) for _ in range(4))
     shape, batch, sizes = t((4,), "int32"), t((), "int32"), t((2,), "int32")

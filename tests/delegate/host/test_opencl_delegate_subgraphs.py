@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Models of several graphs: signatures, and what WHILE and IF run."""
+"""Models with several graphs: signatures, and bodies of WHILE and IF."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from delegate.format.reader import _read_subgraph
 from delegate.format.table import File
 from delegate.inspect import Graph, Tensor, read_model, read_signatures
 from tests.support.compare import interpreter, invoke
-from tests.support.forms import constant_bytes
 from tests.support.model import const, graph_of, op, t
 from tests.support.nets import LEFT, POOL, assert_equal_outputs, delegate_for, image
+from tests.support.programs import constant_bytes
 from tests.support.subgraphs import two_signatures, write_subgraphs
 from tests.support.tiers import slow
 
@@ -37,14 +37,14 @@ def pool(source: Tensor, result: Tensor, width: int) -> Any:
 
 
 def below(limit: int, carried: Tensor) -> Graph:
-    """Return the condition of a loop over a number and what is carried."""
+    """Return the condition of a loop over a counter and a picture."""
     number, is_less = t((1,), "int32"), t((1,), "bool")
     node = op("LESS", [number, const(sizes(limit))], [is_less])
     return graph_of([node], [number, carried], [is_less])
 
 
 def body(first: Tensor, last: Tensor, *nodes: Any) -> Graph:
-    """Return the body of a loop, which counts on."""
+    """Return the body of a loop, which increments the counter."""
     number, after = t((1,), "int32"), t((1,), "int32")
     count = op("ADD", [number, const(sizes(1))], [after])
     return graph_of([*nodes, count], [number, first], [after, last])
@@ -69,7 +69,7 @@ def loop() -> bytes:
 
 
 def choice(shape: Sequence[int] = (1, 3, 3, 2)) -> bytes:
-    """Return a model of an IF, whose graphs pool by another window."""
+    """Return a model of an IF whose branches pool with different windows."""
     is_then, x, chosen, result = t((), "bool"), image(*shape), image(*shape), image(*shape)
     calls = {"then_subgraph_index": 1, "else_subgraph_index": 2}
     main = graph_of(
@@ -82,8 +82,8 @@ def choice(shape: Sequence[int] = (1, 3, 3, 2)) -> bytes:
     return write_subgraphs(main, *ways)
 
 
-def taken(delegate: Any) -> dict[int, list[int]]:
-    """Return the nodes that were taken of each subgraph that was judged."""
+def claimed_nodes(delegate: Any) -> dict[int, list[int]]:
+    """Return the claimed nodes of each subgraph with verdicts."""
     return {
         number: [each.node for each in verdicts if each.is_taken]
         for number, verdicts in delegate.subgraph_verdicts.items()
@@ -91,15 +91,15 @@ def taken(delegate: Any) -> dict[int, list[int]]:
 
 
 @slow
-def test_the_graphs_of_a_loop_are_judged_for_every_interpreter(device: DeviceInfo) -> None:
+def test_loop_graphs_have_verdicts_for_every_interpreter(device: DeviceInfo) -> None:
     model = loop()
     delegate = delegate_for(model, device)
-    alive = []  # a context's address must not be used again
+    alive = []  # so that no address of a context is reused
     for _ in range(2):
         delegate.partitions = []
         alive.append(interpreter(model, delegate))
         assert delegate.partitions == [[0, 2]]
-        assert taken(delegate) == {0: [0, 2], 1: [0], 2: [0, 1]}
+        assert claimed_nodes(delegate) == {0: [0, 2], 1: [0], 2: [0, 1]}
         for picture in pictures(3):
             for start in (0, 2, 5):
                 given = [picture, sizes(start)]
@@ -107,40 +107,40 @@ def test_the_graphs_of_a_loop_are_judged_for_every_interpreter(device: DeviceInf
 
 
 @slow
-def test_small_conditions_and_bodies_are_the_cpu_s(device: DeviceInfo) -> None:
+def test_small_conditions_and_bodies_stay_on_cpu(device: DeviceInfo) -> None:
     delegate = delegate_for(loop(), device, min_nodes_per_partition=0)
     interpreter(loop(), delegate)
-    assert taken(delegate) == {0: [], 1: [], 2: []}
+    assert claimed_nodes(delegate) == {0: [], 1: [], 2: []}
     why = "a partition of 2 that costs a CPU less than its copies"
     assert {each.reason for each in delegate.subgraph_verdicts[2]} == {why}
 
 
 @slow
-def test_a_loop_s_input_may_be_resized(device: DeviceInfo) -> None:
+def test_input_of_loop_can_be_resized(device: DeviceInfo) -> None:
     model = loop()
     delegate = delegate_for(model, device)
     ours, reference = interpreter(model, delegate), interpreter(model)
     for height in (5, 3, 4):
         (picture,) = pictures(1, (1, height, 3, 2))
-        for made in (ours, reference):
-            made.resize_tensor_input(made.get_input_details()[0]["index"], picture.shape)
-            made.allocate_tensors()
+        for interp in (ours, reference):
+            interp.resize_tensor_input(interp.get_input_details()[0]["index"], picture.shape)
+            interp.allocate_tensors()
         given = [picture, sizes(0)]
         assert_equal_outputs(invoke(ours, given), invoke(reference, given), f"height {height}")
 
 
-def test_both_graphs_of_a_choice_are_judged(device: DeviceInfo) -> None:
+def test_both_branches_have_verdicts(device: DeviceInfo) -> None:
     model = choice()
     delegate = delegate_for(model, device)
     ours, reference = interpreter(model, delegate), interpreter(model)
-    assert taken(delegate) == {0: [1], 1: [0], 2: [0]}
+    assert claimed_nodes(delegate) == {0: [1], 1: [0], 2: [0]}
     for picture in pictures(2):
         for is_then in (True, False, True):
             given = [np.array(is_then), picture]
             assert_equal_outputs(invoke(ours, given), invoke(reference, given))
 
 
-def test_a_body_that_grows_is_the_cpu_s(device: DeviceInfo) -> None:
+def test_body_with_growing_tensor_stays_on_cpu(device: DeviceInfo) -> None:
     start, x = t((1,), "int32"), image(1, 1, 3, 2)
     count, looped = t((1,), "int32"), image(1, 1, 3, 2)
     main = graph_of([op("WHILE", [start, x], [count, looped], CALLS)], [start, x], [looped])
@@ -149,7 +149,7 @@ def test_a_body_that_grows_is_the_cpu_s(device: DeviceInfo) -> None:
     model = write_subgraphs(main, below(3, image(1, 1, 3, 2)), body(first, last, grown))
     delegate = delegate_for(model, device, [*LEFT, "LESS"])
     ours, reference = interpreter(model, delegate), interpreter(model)
-    assert taken(delegate) == {0: [], 1: []}
+    assert claimed_nodes(delegate) == {0: [], 1: []}
     given = [sizes(0), *pictures(1, (1, 1, 3, 2))]
     got = invoke(ours, given)
     assert got[0].shape == (1, 8, 3, 2)
@@ -157,7 +157,7 @@ def test_a_body_that_grows_is_the_cpu_s(device: DeviceInfo) -> None:
 
 
 @slow
-def test_two_signatures_hold_each_constant_once(device: DeviceInfo) -> None:
+def test_two_signatures_share_constants(device: DeviceInfo) -> None:
     weights = const(np.arange(64 * 64).astype(np.uint8).reshape(64, 64), 0.01, 7)
 
     def rows(count: int) -> Graph:
@@ -165,31 +165,34 @@ def test_two_signatures_hold_each_constant_once(device: DeviceInfo) -> None:
         return graph_of([op("FULLY_CONNECTED", [x, weights], [result])])
 
     alone = write_subgraphs(rows(4), signatures=[0])
-    # Another number of rows may have a kernel of its own, with weights packed for it.
+    # Another number of rows may have another kernel with other packed weights.
     model = write_subgraphs(rows(4), rows(4), signatures=[0, 1])
     single, delegate = delegate_for(alone, device), delegate_for(model, device)
     plain, ours = interpreter(alone, single), interpreter(model, delegate)
     reference = interpreter(model)
-    assert taken(delegate) == {0: [0], 1: [0]}
+    assert claimed_nodes(delegate) == {0: [0], 1: [0]}
     assert constant_bytes(delegate._engine) == constant_bytes(single._engine) > 0
     for number, count in enumerate((4, 4)):
         x = np.random.default_rng(count).integers(0, 256, (count, 64)).astype(np.uint8)
         got, expected = (
-            made.get_signature_runner(f"graph {number}")(x0=x)["y0"] for made in (ours, reference)
+            runner.get_signature_runner(f"graph {number}")(x0=x)["y0"]
+            for runner in (ours, reference)
         )
         assert_equal_outputs([got], [expected])
     del plain
 
 
 @slow
-def test_interpreters_of_a_delegate_take_turns(device: DeviceInfo) -> None:
-    """Each graph is found in its own interpreter's memory, whichever was judged last."""
+def test_interpreters_of_a_delegate_can_alternate(device: DeviceInfo) -> None:
+    """Each graph is found in its interpreter's memory, whichever was claimed last."""
     delegate = OpenCLDelegate(None, device.index, min_nodes_per_partition=1)
     models = loop(), choice()
-    made = [(interpreter(model, delegate), interpreter(model)) for model in models]
+    interp = [(interpreter(model, delegate), interpreter(model)) for model in models]
     for height in (5, 4):
         (picture,) = pictures(1, (1, height, 3, 2))
-        for pair, given in zip(made, ([picture, sizes(0)], [np.array(True), picture]), strict=True):
+        for pair, given in zip(
+            interp, ([picture, sizes(0)], [np.array(True), picture]), strict=True
+        ):
             for each in pair:
                 at = next(d["index"] for d in each.get_input_details() if len(d["shape"]) == 4)
                 each.resize_tensor_input(at, picture.shape)
@@ -199,7 +202,7 @@ def test_interpreters_of_a_delegate_take_turns(device: DeviceInfo) -> None:
 
 @slow
 @pytest.mark.parametrize("is_given", [False, True])
-def test_each_graph_of_a_file_is_read_once(
+def test_each_graph_is_read_once(
     device: DeviceInfo, monkeypatch: pytest.MonkeyPatch, is_given: bool
 ) -> None:
     read: list[int] = []
@@ -212,41 +215,41 @@ def test_each_graph_of_a_file_is_read_once(
     model = two_signatures()
     given = read_signatures(model)[0] if is_given else None
     delegate = OpenCLDelegate(given, device.index)
-    made = interpreter(model, delegate)
-    assert taken(delegate) == {0: [0], 1: [0, 1]}
+    interp = interpreter(model, delegate)
+    assert claimed_nodes(delegate) == {0: [0], 1: [0, 1]}
     assert read == [0, 1]
-    del made
+    del interp
 
 
-def test_a_delegate_tells_of_the_graph_that_it_was_given(device: DeviceInfo) -> None:
+def test_attributes_describe_the_given_graph(device: DeviceInfo) -> None:
     model = two_signatures()
     delegate = delegate_for(read_model(model, "graph 1"), device)
-    made = interpreter(model, delegate)
+    interp = interpreter(model, delegate)
     assert [each.op for each in delegate.verdicts] == ["CONV_2D", "AVERAGE_POOL_2D"]
     assert delegate.partitions == [[0, 1]]
-    assert taken(delegate) == {0: [0], 1: [0, 1]}
-    del made
+    assert claimed_nodes(delegate) == {0: [0], 1: [0, 1]}
+    del interp
 
 
-def test_both_signatures_of_an_interpreter_hold_each_constant_once(device: DeviceInfo) -> None:
+def test_signature_runners_share_constants(device: DeviceInfo) -> None:
     model = two_signatures()
     delegate = delegate_for(model, device)
-    made = interpreter(model, delegate)
-    assert taken(delegate) == {0: [0], 1: [0, 1]}
+    interp = interpreter(model, delegate)
+    assert claimed_nodes(delegate) == {0: [0], 1: [0, 1]}
     both = constant_bytes(delegate._engine)
     (first, second), sizes_of_each = (pictures(1, (1, n, n, 3))[0] for n in (6, 4)), []
     for number, picture in enumerate((first, second)):
-        runner = made.get_signature_runner(f"graph {number}")
+        runner = interp.get_signature_runner(f"graph {number}")
         plain = interpreter(model).get_signature_runner(f"graph {number}")
         assert_equal_outputs(runner(x0=picture)["y0"], plain(x0=picture)["y0"])
         with Model(model, device.index, signature=f"graph {number}", tune="off") as alone:
             sizes_of_each.append(constant_bytes(alone._on._engine))
             assert_equal_outputs(alone.run(picture)[0], plain(x0=picture)["y0"])
-    # What one has beside the other is the table of its own kernels, if any.
+    # They differ only by the tables of their kernels, if any.
     assert both == max(sizes_of_each) < sum(sizes_of_each)
 
 
-def test_a_model_has_the_signatures_of_its_file(device: DeviceInfo) -> None:
+def test_model_has_signatures_of_file(device: DeviceInfo) -> None:
     words = "there is no signature 'decode'; the model has 'graph 0', 'graph 1'"
     with pytest.raises(SignatureError, match=words):
         Model(two_signatures(), device.index, signature="decode")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Several interpreters and delegates at once, in turns and in threads."""
+"""Several interpreters and delegates, interleaved and in threads."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ from tests.support.without_tflite import needs_tflite
 def test_interpreters_of_several_delegates_run_interleaved(device: DeviceInfo) -> None:
     graphs = [CHAIN, THREE_PARTITIONS, conv_pool()]
     models = [write_model(graph) for graph in graphs]
-    # Tuned, so that some run as one persistent launch.
+    # Tuned, so that some may run as a persistent launch.
     ours = [interpreter(model, delegate_for(model, device, tune="quick")) for model in models]
     for _ in range(3):
-        for graph, model, made in zip(graphs, models, ours, strict=True):
+        for graph, model, interp in zip(graphs, models, ours, strict=True):
             inputs = inputs_for(graph)[0]
-            assert_equal_outputs(invoke(made, inputs), invoke(interpreter(model), inputs))
+            assert_equal_outputs(invoke(interp, inputs), invoke(interpreter(model), inputs))
 
 
-def test_one_delegate_serves_two_interpreters(device: DeviceInfo) -> None:
+def test_delegate_serves_two_interpreters(device: DeviceInfo) -> None:
     model = write_model(THREE_PARTITIONS)
     delegate = delegate_for(model, device)
     first, second = interpreter(model, delegate), interpreter(model, delegate)

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Batches without TFLite: every picture's outputs are those of TFLite's reference kernels."""
+"""Class Model: batches without TFLite, whose outputs equal those of TFLite's reference kernels."""
 
 from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from importlib import metadata
@@ -43,7 +43,7 @@ TWO_INPUTS = graph_of(
 
 
 def without_batch() -> Graph:
-    """Return a graph whose input's first dimension is no batch, and whose output has one less."""
+    """Return a graph whose first dimension is not a batch, and whose output has one less."""
     source, result = image(2, 3, 3), t((18,), "uint8", 0.5, 128)
     total = image(2, 3, 3)
     return graph_of(
@@ -64,7 +64,7 @@ NETS = {
 
 
 def pictures(graph: Graph, count: int, seed: int = 0) -> list[Arrays]:
-    """Return for each picture its arrays, one an input of the graph."""
+    """Return for each picture an array for each input of the graph."""
     rng = np.random.default_rng(seed)
     return [
         [rng.integers(0, 256, tensor.shape).astype(tensor.dtype) for tensor in graph.inputs]
@@ -73,7 +73,7 @@ def pictures(graph: Graph, count: int, seed: int = 0) -> list[Arrays]:
 
 
 def stacked(arrays: Sequence[Arrays]) -> Arrays:
-    """Return batches of arrays with their first dimension of 1, or none, as the batch."""
+    """Return batches of arrays: a first dimension of 1, or a new one, is the batch."""
     return [
         np.concatenate(each) if each[0].shape[:1] == (1,) else np.stack(each)
         for each in zip(*arrays, strict=True)
@@ -81,7 +81,7 @@ def stacked(arrays: Sequence[Arrays]) -> Arrays:
 
 
 def references(model: bytes | str, given: Sequence[Arrays]) -> Arrays:
-    """Return what the reference kernels give, picture by picture."""
+    """Return the reference kernels' outputs, picture by picture."""
     reference = interpreter(model)
     return stacked([invoke(reference, arrays) for arrays in given])
 
@@ -94,17 +94,17 @@ def assert_equal(got: Sequence[NDArray[Any]], expected: Sequence[NDArray[Any]], 
 @contextmanager
 def opened(graph: Graph | bytes, device: DeviceInfo, batch: int = 1) -> Iterator[Model]:
     model = graph if isinstance(graph, bytes) else write_model(graph)
-    with Model(model, device.index, batch, tune="off") as made:
-        assert made.device == device
-        yield made
+    with Model(model, device.index, batch, tune="off") as opened_model:
+        assert opened_model.device == device
+        yield opened_model
 
 
-# --- outputs
+# Outputs
 
 
 @pytest.mark.parametrize("batch", [1, 2, 3, 5])
 @pytest.mark.parametrize("name", NETS)
-def test_a_batch_is_every_picture_s_reference_result(
+def test_batch_equals_reference_results_of_pictures(
     device: DeviceInfo, name: str, batch: int
 ) -> None:
     graph = NETS[name]
@@ -118,7 +118,7 @@ def test_a_batch_is_every_picture_s_reference_result(
 
 
 @pytest.mark.parametrize("count", [1, 2, 4])
-def test_fewer_pictures_than_the_batch_are_exact(device: DeviceInfo, count: int) -> None:
+def test_partial_batch_is_exact(device: DeviceInfo, count: int) -> None:
     graph = NETS["two-inputs"]
     model = write_model(graph)
     with opened(model, device, 5) as ours:
@@ -130,9 +130,7 @@ def test_fewer_pictures_than_the_batch_are_exact(device: DeviceInfo, count: int)
 
 
 @pytest.mark.parametrize("batch", [1, 3])
-def test_asynchronous_runs_give_their_own_results_in_any_order(
-    device: DeviceInfo, batch: int
-) -> None:
+def test_asynchronous_results_in_any_order(device: DeviceInfo, batch: int) -> None:
     graph = conv_pool()
     model = write_model(graph)
     with opened(model, device, batch) as ours:
@@ -144,7 +142,7 @@ def test_asynchronous_runs_give_their_own_results_in_any_order(
         assert_equal(ours.run(stacked(given[2])), references(model, given[2]), "run")
 
 
-def test_an_array_may_be_filled_again_as_soon_as_its_run_has_begun(device: DeviceInfo) -> None:
+def test_input_array_can_be_reused_after_run_async(device: DeviceInfo) -> None:
     graph = conv_pool()
     with opened(graph, device, 2) as ours:
         (array,) = stacked(pictures(graph, 2))
@@ -154,7 +152,7 @@ def test_an_array_may_be_filled_again_as_soon_as_its_run_has_begun(device: Devic
         assert_equal(pending.result(), expected, "run_async")
 
 
-def test_empty_inputs_are_memory_for_a_whole_batch(device: DeviceInfo) -> None:
+def test_empty_inputs_have_room_for_a_batch(device: DeviceInfo) -> None:
     graph = conv_pool()
     with opened(graph, device, 3) as ours:
         buffers = [ours.empty_input() for _ in range(2)]
@@ -173,7 +171,7 @@ def test_empty_inputs_are_memory_for_a_whole_batch(device: DeviceInfo) -> None:
     assert buffers[1].any()  # the memory outlives the model
 
 
-def test_empty_inputs_of_several_inputs_are_a_list(device: DeviceInfo) -> None:
+def test_empty_inputs_of_several_inputs(device: DeviceInfo) -> None:
     with opened(TWO_INPUTS, device, 2) as ours:
         arrays = ours.empty_input()
         assert [array.shape for array in arrays] == [(2, 3, 3, 2)] * 2
@@ -183,7 +181,7 @@ def test_empty_inputs_of_several_inputs_are_a_list(device: DeviceInfo) -> None:
         assert_equal(ours.run_async(list(arrays)).result(), expected, "run_async")
 
 
-def test_arrays_that_are_not_in_one_piece_are_taken(device: DeviceInfo) -> None:
+def test_non_contiguous_arrays_are_accepted(device: DeviceInfo) -> None:
     graph = conv_pool()
     with opened(graph, device, 2) as ours:
         (array,) = stacked(pictures(graph, 2))
@@ -193,16 +191,16 @@ def test_arrays_that_are_not_in_one_piece_are_taken(device: DeviceInfo) -> None:
         assert_equal(ours.run([array]), ours.run(array), "a list of one")
 
 
-def test_outputs_are_the_caller_s_own(device: DeviceInfo) -> None:
+def test_outputs_belong_to_caller(device: DeviceInfo) -> None:
     graph = conv_pool()
     with opened(graph, device) as ours:
         first = ours.run(pictures(graph, 1)[0])
-        kept = [output.copy() for output in first]
+        entries = [output.copy() for output in first]
         ours.run(pictures(graph, 1, seed=1)[0])
-        assert_equal(first, kept, "the first run")
+        assert_equal(first, entries, "the first run")
 
 
-def test_models_on_several_threads_and_devices_do_not_mix(device: DeviceInfo) -> None:
+def test_models_on_several_threads_and_devices(device: DeviceInfo) -> None:
     graph = conv_pool()
     model = write_model(graph)
     given = pictures(graph, 2)
@@ -235,16 +233,16 @@ def test_models_on_several_threads_and_devices_do_not_mix(device: DeviceInfo) ->
     assert wrong == []
 
 
-# --- what it says of itself
+# Attributes
 
 
-def test_details_have_tflite_s_names(device: DeviceInfo) -> None:
+def test_details_have_tflites_keys(device: DeviceInfo) -> None:
     graph = conv_pool()
-    made = interpreter(write_model(graph))
+    interp = interpreter(write_model(graph))
     with opened(graph, device, 4) as ours:
         for details, theirs in (
-            *zip(ours.input_details, made.get_input_details(), strict=True),
-            *zip(ours.output_details, made.get_output_details(), strict=True),
+            *zip(ours.input_details, interp.get_input_details(), strict=True),
+            *zip(ours.output_details, interp.get_output_details(), strict=True),
         ):
             assert details.name == theirs["name"]
             assert details.index == theirs["index"]
@@ -254,7 +252,7 @@ def test_details_have_tflite_s_names(device: DeviceInfo) -> None:
             assert (details.scale, details.zero_point) == details.quantization
 
 
-def test_a_tensor_without_quantisation_has_tflite_s_zeros(device: DeviceInfo) -> None:
+def test_details_of_unquantised_tensor(device: DeviceInfo) -> None:
     source, result = t((1, 4), "uint8"), t((4,), "uint8")
     node = op("RESHAPE", [source], [result], {"new_shape": [4]})
     with opened(chain_model([node]), device, 2) as ours:
@@ -262,7 +260,7 @@ def test_a_tensor_without_quantisation_has_tflite_s_zeros(device: DeviceInfo) ->
         assert ours.output_details[0].shape == (2, 4)
 
 
-def test_a_path_is_taken_as_well_as_bytes(device: DeviceInfo, tmp_path: Path) -> None:
+def test_model_from_path(device: DeviceInfo, tmp_path: Path) -> None:
     path = tmp_path / "model.tflite"
     path.write_bytes(write_model(conv_pool()))
     with Model(path, device.index, tune="off") as ours:
@@ -270,68 +268,76 @@ def test_a_path_is_taken_as_well_as_bytes(device: DeviceInfo, tmp_path: Path) ->
         assert ours.run(pictures(conv_pool(), 1)[0])[0].shape == (1, 7, 6, 5)
 
 
-# --- what is refused
+# Errors
 
 
-def refused(model: bytes, device: DeviceInfo) -> str:
-    with pytest.raises(Unsupported) as caught:
-        Model(model, device.index)
-    return str(caught.value)
-
-
-def test_a_node_that_is_not_supported_is_named_with_its_reason(device: DeviceInfo) -> None:
+def custom_ops() -> bytes:
     source, middle, result = image(), image(), image()
     custom = op("fake-op", [source], [middle], is_custom=True)
-    model = chain_model([custom, op("fake-op", [middle], [result], is_custom=True)])
-    assert refused(model, device) == (
-        "node 0 (fake-op): custom op fake-op is not implemented (2 of 2 nodes are not supported)"
-    )
+    return chain_model([custom, op("fake-op", [middle], [result], is_custom=True)])
 
 
-def test_an_input_of_a_type_that_numpy_lacks_is_refused(device: DeviceInfo) -> None:
-    source, unused = image(), t((4,), "bfloat16")
-    node = op("RELU", [source], [image()])
-    reason = refused(chain_model([node], [source, unused]), device)
-    assert reason == "input 2 (t2) is of type bfloat16"
+def bfloat16_input() -> bytes:
+    source = image()
+    return chain_model([op("RELU", [source], [image()])], [source, t((4,), "bfloat16")])
 
 
-def test_an_output_of_a_type_that_numpy_lacks_is_refused(device: DeviceInfo) -> None:
+def int4_output() -> bytes:
     table = as_int4(const(np.zeros((3, 8), np.int8), 0.5))
     rows = replace(table, shape=(1, 8), data=None)
     node = op("GATHER", [table, const(np.array([2], np.int32))], [rows])
-    assert refused(chain_model([node], outputs=[rows]), device) == "output 2 (t2) is of type int4"
+    return chain_model([node], outputs=[rows])
 
 
-def test_a_model_without_operators_is_refused(device: DeviceInfo) -> None:
+def no_nodes() -> bytes:
     both = image()
-    reason = refused(chain_model([], [both], [both]), device)
-    assert reason == "tensor 0 (t0) is an output, and no node computes it"
+    return chain_model([], [both], [both])
 
 
-def test_a_shape_known_only_at_run_time_is_refused(device: DeviceInfo) -> None:
+def dynamic_shape() -> bytes:
     source, sizes = t((1, 4), "uint8", 0.5), t((1,), "int32")
-    node = op("RESHAPE", [source, sizes], [t((4,), "uint8", 0.5)], {"new_shape": [4]})
-    assert refused(chain_model([node]), device).startswith("node 0 (RESHAPE): ")
+    result = t((4,), "uint8", 0.5)
+    return chain_model([op("RESHAPE", [source, sizes], [result], {"new_shape": [4]})])
 
 
-def test_an_output_that_no_node_computes_is_refused(device: DeviceInfo) -> None:
+def uncomputed_output() -> bytes:
     graph = conv_pool()
-    model = write_model(replace(graph, outputs=(*graph.outputs, graph.inputs[0])))
-    assert refused(model, device) == "tensor 0 (t0) is an output, and no node computes it"
+    return write_model(replace(graph, outputs=(*graph.outputs, graph.inputs[0])))
 
 
-def test_an_input_that_nobody_gives_is_refused(device: DeviceInfo) -> None:
-    graph = replace(TWO_INPUTS, inputs=TWO_INPUTS.inputs[:1])
-    assert refused(write_model(graph), device) == (
-        "tensor 1 (t1) is read, and neither computed nor an input"
-    )
-
-
-def test_control_flow_is_refused(device: DeviceInfo) -> None:
+def control_flow() -> bytes:
     condition, source, result = t((1,), "bool"), image(), image()
     options = {"then_subgraph_index": 1, "else_subgraph_index": 1}
     main = graph_of([op("IF", [condition, source], [result], options)])
-    assert refused(write_subgraphs(main, conv_pool()), device).startswith("node 0 (IF): ")
+    return write_subgraphs(main, conv_pool())
+
+
+# Unsupported model -> the beginning of its error.
+UNSUPPORTED: list[tuple[Callable[[], bytes], str]] = [
+    (
+        custom_ops,
+        "node 0 (fake-op): custom op fake-op is not implemented (2 of 2 nodes are not supported)",
+    ),
+    (bfloat16_input, "input 2 (t2) is of type bfloat16"),
+    (int4_output, "output 2 (t2) is of type int4"),
+    (no_nodes, "tensor 0 (t0) is an output, and no node computes it"),
+    (dynamic_shape, "node 0 (RESHAPE): "),
+    (uncomputed_output, "tensor 0 (t0) is an output, and no node computes it"),
+    (
+        lambda: write_model(replace(TWO_INPUTS, inputs=TWO_INPUTS.inputs[:1])),
+        "tensor 1 (t1) is read, and neither computed nor an input",
+    ),
+    (control_flow, "node 0 (IF): "),
+]
+
+
+@pytest.mark.parametrize(("build", "reason"), UNSUPPORTED)
+def test_unsupported_model_is_refused(
+    device: DeviceInfo, build: Callable[[], bytes], reason: str
+) -> None:
+    with pytest.raises(Unsupported) as caught:
+        Model(build(), device.index)
+    assert str(caught.value).startswith(reason)
 
 
 @pytest.mark.parametrize("batch", [0, -1])
@@ -352,9 +358,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize(("given", "what"), WRONG.values(), ids=WRONG)
-def test_an_array_that_does_not_fit_is_one_clear_error(
-    device: DeviceInfo, given: Any, what: str
-) -> None:
+def test_wrong_array_is_refused(device: DeviceInfo, given: Any, what: str) -> None:
     with opened(conv_pool(), device, 3) as ours:
         expected = f"input 0 (t0) {what}, not uint8 of shape (1..3, 7, 6, 2)"
         for run in (ours.run, ours.run_async):
@@ -363,7 +367,7 @@ def test_an_array_that_does_not_fit_is_one_clear_error(
             assert str(caught.value) == expected
 
 
-def test_a_wrong_number_of_arrays_is_one_clear_error(device: DeviceInfo) -> None:
+def test_wrong_number_of_arrays_is_refused(device: DeviceInfo) -> None:
     with opened(TWO_INPUTS, device, 3) as ours:
         two, three = (np.zeros((n, 3, 3, 2), np.uint8) for n in (2, 3))
         with pytest.raises(ValueError, match=r"1 arrays are given, and the model has 2 inputs"):
@@ -372,7 +376,7 @@ def test_a_wrong_number_of_arrays_is_one_clear_error(device: DeviceInfo) -> None
             ours.run([two, three])
 
 
-def test_bad_files_and_devices_are_told_apart(tmp_path: Path) -> None:
+def test_errors_distinguish_files_and_devices(tmp_path: Path) -> None:
     with pytest.raises(ModelError):
         Model(b"no model")
     with pytest.raises(FileNotFoundError):
@@ -381,7 +385,7 @@ def test_bad_files_and_devices_are_told_apart(tmp_path: Path) -> None:
         Model(write_model(conv_pool()), "no such device")
 
 
-def test_a_closed_model_says_so_and_its_results_stay(device: DeviceInfo) -> None:
+def test_closed_model_is_an_error_and_results_stay(device: DeviceInfo) -> None:
     graph = conv_pool()
     model = write_model(graph)
     given = pictures(graph, 1)
@@ -397,7 +401,9 @@ def test_a_closed_model_says_so_and_its_results_stay(device: DeviceInfo) -> None
         ours.empty_input()
 
 
-def test_a_run_that_fails_fails_alone(device: DeviceInfo, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_run_does_not_affect_others(
+    device: DeviceInfo, monkeypatch: pytest.MonkeyPatch
+) -> None:
     graph = conv_pool()
     with opened(graph, device) as ours:
         (array,) = pictures(graph, 1)[0]
@@ -421,21 +427,21 @@ def test_a_run_that_fails_fails_alone(device: DeviceInfo, monkeypatch: pytest.Mo
             for _ in range(2):
                 with pytest.raises(DeviceError, match="CL_OUT_OF_RESOURCES"):
                     lost.result()
-        kept = [ours.run_async(array) for _ in range(3)]
-        for run in kept:
+        entries = [ours.run_async(array) for _ in range(3)]
+        for run in entries:
             assert_equal(run.result(), expected, "afterwards")
 
 
-# --- the arithmetic
+# Arithmetic rules
 
 
 @needs_tflite
-def test_the_rules_are_those_of_the_runtime_that_is_imported() -> None:
-    found = library.installed_rules()
-    assert (found.runtime, found.version) == (RUNTIME.name, RUNTIME.version)
+def test_rules_of_imported_runtime() -> None:
+    result = library.installed_rules()
+    assert (result.runtime, result.version) == (RUNTIME.name, RUNTIME.version)
 
 
-def test_the_rules_follow_what_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rules_follow_installed_runtime(monkeypatch: pytest.MonkeyPatch) -> None:
     installed = {"tflite-runtime": "2.14.0"}
 
     def version(name: str) -> str:
@@ -462,7 +468,7 @@ def test_the_rules_follow_what_is_installed(monkeypatch: pytest.MonkeyPatch) -> 
     assert found() == ("ai-edge-litert", "", False)
 
 
-# --- memory and real models
+# Memory and real models
 
 MEMORY = """
 import sys
@@ -489,7 +495,7 @@ assert "ai_edge_litert" not in sys.modules and "tflite_runtime" not in sys.modul
 
 
 @slow
-def test_memory_stays_flat_and_no_tflite_is_imported(device: DeviceInfo, tmp_path: Path) -> None:
+def test_memory_is_constant_and_tflite_not_imported(device: DeviceInfo, tmp_path: Path) -> None:
     (tmp_path / "model.tflite").write_bytes(write_model(conv_pool()))
     grown_kib = int(run_python(MEMORY, tmp_path / "model.tflite", device.index).split()[-1])
     assert grown_kib < 1024
@@ -500,7 +506,7 @@ def test_memory_stays_flat_and_no_tflite_is_imported(device: DeviceInfo, tmp_pat
 @pytest.mark.parametrize(
     "name", ["mobilenet_v1_1.0_224_quant", "mobilenet_v2_1.0_224_quant", "vww_96_int8"]
 )
-def test_a_real_model_is_exact_in_batches(device: DeviceInfo, name: str) -> None:
+def test_real_model_is_exact_in_batches(device: DeviceInfo, name: str) -> None:
     path = model_path(name)
     (tensor,) = read_model(path).inputs
     given = [
@@ -516,13 +522,13 @@ def test_a_real_model_is_exact_in_batches(device: DeviceInfo, name: str) -> None
     assert len({output.tobytes() for output in expected[0]}) == len(given)
 
 
-def test_a_model_without_inputs_runs_for_one_picture(device: DeviceInfo) -> None:
+def test_model_without_inputs(device: DeviceInfo) -> None:
     rows, fill = tensor((2,), "int32", data=np.array([3, 5], np.int32)), np.array(7, np.int32)
     result = tensor((3, 5), "int32")
     model = write_model(
         graph([node("FILL", [rows, tensor((), "int32", data=fill)], [result])], [], [result])
     )
-    with Model(model, device.index, in_child_first=False) as made:
-        (found,) = made.run([])
-    assert found.shape == (1, 3, 5)
-    assert (found == 7).all()
+    with Model(model, device.index, in_child_first=False) as opened_model:
+        (outcome,) = opened_model.run([])
+    assert outcome.shape == (1, 3, 5)
+    assert (outcome == 7).all()

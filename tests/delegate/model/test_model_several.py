@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A Model on several devices: the same outputs as on one, whatever the devices do."""
+"""A Model on several devices has the same outputs as on one, even if devices fail."""
 
 from __future__ import annotations
 
@@ -25,9 +25,7 @@ from delegate import (
     list_devices,
 )
 from delegate.inspect import Graph, write_model
-from delegate.model import (
-    model as model_module,
-)
+from delegate.model import model as model_module
 from delegate.model.one_device import OneDevice
 from delegate.options import Options
 from delegate.run.executor import Executor
@@ -46,26 +44,24 @@ def pictures(count: int) -> NDArray[Any]:
 
 
 def references(given: NDArray[Any]) -> NDArray[Any]:
-    """Return what the reference kernels give."""
-    made = interpreter(write_model(GRAPH))
-    return np.concatenate([invoke(made, [picture[np.newaxis]])[0] for picture in given])
+    """Return the reference kernels' outputs."""
+    interp = interpreter(write_model(GRAPH))
+    return np.concatenate([invoke(interp, [picture[np.newaxis]])[0] for picture in given])
 
 
 @pytest.fixture(scope="module")
 def ours() -> Iterator[Model]:
-    """Open a net on every device of this machine."""
+    """Open a network on every device of this machine."""
     try:
-        made = Model(write_model(GRAPH), "all", BATCH, tune="off")
+        opened_model = Model(write_model(GRAPH), "all", BATCH, tune="off")
     except NoDeviceError as error:
         pytest.skip(str(error))
-    with made:
-        yield made
+    with opened_model:
+        yield opened_model
 
 
 @pytest.mark.parametrize("count", [1, BATCH, 4 * BATCH, 50])
-def test_outputs_are_the_reference_kernels_in_the_order_of_the_pictures(
-    ours: Model, count: int
-) -> None:
+def test_outputs_equal_reference_in_order_of_pictures(ours: Model, count: int) -> None:
     before = sum(portion.pictures for portion in ours.portions)
     given = pictures(count)
     (got,) = ours.run(given)
@@ -73,7 +69,7 @@ def test_outputs_are_the_reference_kernels_in_the_order_of_the_pictures(
     assert sum(portion.pictures for portion in ours.portions) == before + count
 
 
-def test_what_is_begun_may_be_waited_for_in_any_order(ours: Model) -> None:
+def test_runs_can_be_awaited_in_any_order(ours: Model) -> None:
     given = [pictures(count) for count in (1, 2, 3, 2, 1)]
     pending = [ours.run_async(each) for each in given]
     for number in (4, 0, 2, 1, 3):
@@ -81,7 +77,7 @@ def test_what_is_begun_may_be_waited_for_in_any_order(ours: Model) -> None:
     assert pending[0].device in [portion.device for portion in ours.portions]
 
 
-def test_arrays_may_be_filled_again(ours: Model) -> None:
+def test_input_arrays_can_be_reused(ours: Model) -> None:
     expected = references(pictures(BATCH))
     array = pictures(BATCH)
     pending = ours.run_async(array)
@@ -94,7 +90,7 @@ def test_arrays_may_be_filled_again(ours: Model) -> None:
         assert_same(ours.run_async(buffer).result()[0], expected, "a buffer")
 
 
-def test_each_device_gives_the_same(ours: Model) -> None:
+def test_devices_agree(ours: Model) -> None:
     given = pictures(2)
     outputs = ours.run_on_each(given)
     assert [info for info, _ in outputs] == [portion.device for portion in ours.portions]
@@ -102,7 +98,7 @@ def test_each_device_gives_the_same(ours: Model) -> None:
         assert_same(got, references(given), info.name)
 
 
-def test_devices_and_details_are_told(ours: Model) -> None:
+def test_attributes(ours: Model) -> None:
     assert ours.device == ours.portions[0].device
     assert set(list_devices()) >= {portion.device for portion in ours.portions}
     assert ours.input_details[0].shape == (BATCH, 7, 6, 2)
@@ -110,14 +106,14 @@ def test_devices_and_details_are_told(ours: Model) -> None:
     assert ours.tuning_left >= 0
 
 
-def test_wrong_arrays_are_one_clear_error(ours: Model) -> None:
+def test_wrong_arrays_are_refused(ours: Model) -> None:
     with pytest.raises(ValueError, match=r"of shape \(1\.\., 7, 6, 2\)$"):
         ours.run(np.zeros((2, 6, 7, 2), np.uint8))
     with pytest.raises(ValueError, match=r"of shape \(1\.\.3, 7, 6, 2\)$"):
         ours.run_async(pictures(BATCH + 1))
 
 
-# --- one real device, and stand-ins for others
+# One real device, and fakes
 
 
 def opened(
@@ -126,9 +122,9 @@ def opened(
     others: Sequence[DelegateError | None],
     lost: int | None = None,
 ) -> Model:
-    """Return a Model on a device, and on it again or on one that does not open.
+    """Return a Model on a device, and on the same one again or on one that cannot be opened.
 
-    `lost`: which of them starts no run.
+    `lost`: the device that fails to start runs.
     """
     errors = [None, *others]
     infos = tuple(device for _ in errors)
@@ -155,7 +151,7 @@ def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [each.getMessage() for each in caplog.records if each.levelno == logging.WARNING]
 
 
-def test_devices_that_cannot_be_opened_are_left_out(
+def test_devices_that_cannot_be_opened_are_skipped(
     device: DeviceInfo, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     errors = [
@@ -173,7 +169,7 @@ def test_devices_that_cannot_be_opened_are_left_out(
     ]
 
 
-def test_a_device_that_is_lost_in_a_run_costs_no_picture(
+def test_device_loss_in_run_loses_no_picture(
     device: DeviceInfo, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     with opened(monkeypatch, device, [None], lost=1) as ours:
@@ -187,7 +183,7 @@ def test_a_device_that_is_lost_in_a_run_costs_no_picture(
     ]
 
 
-def test_when_all_are_lost_it_is_the_error_of_one_device(
+def test_loss_of_all_devices_is_an_error(
     device: DeviceInfo, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def submit(self: Executor, *arrays: Any) -> None:
@@ -200,7 +196,7 @@ def test_when_all_are_lost_it_is_the_error_of_one_device(
                 ours.run(pictures(10 * BATCH))
 
 
-def test_a_model_that_is_let_go_ends_its_threads(
+def test_dropped_model_ends_its_threads(
     device: DeviceInfo, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = {*threading.enumerate()}
@@ -217,7 +213,7 @@ def test_a_model_that_is_let_go_ends_its_threads(
 NOT_OURS = chain_model([op("fake-op", [image()], [image()], is_custom=True)])
 
 
-def test_what_no_device_can_run_is_the_error_of_one_device(device: DeviceInfo) -> None:
+def test_model_that_no_device_runs_is_an_error(device: DeviceInfo) -> None:
     errors = []
     for selector in (device.index, f"{device.index},"):
         with pytest.raises(Unsupported) as raised:
@@ -226,7 +222,7 @@ def test_what_no_device_can_run_is_the_error_of_one_device(device: DeviceInfo) -
     assert errors[0] == errors[1]
 
 
-def test_devices_that_all_fail_their_self_test_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_self_tests_of_all_devices_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     def fails(graph: Graph, options: Options, batch: int) -> None:
         name = "AB"[int(options.device or 0)]
         raise NoDeviceError(f"no OpenCL device works: {name} (1.0): its self-test died")

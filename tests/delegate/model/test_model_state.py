@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a Model keeps from run to run: what TFLite's reference kernels are fed by hand."""
+"""State of a Model, compared with reference kernels to which the test passes the state."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from tests.support.variables import counter_model
 
 
 def running_sum() -> Graph:
-    """x, sum -> the pooled new sum; the new sum, which is the next run's."""
+    """Return x, sum -> the pooled new sum, the new sum."""
     x, old, new, pooled = (t(SHAPE, "uint8", 0.5, 128, name=n) for n in ("x", "old", "new", "y"))
     nodes = [op("ADD", [x, old], [new]), op("AVERAGE_POOL_2D", [new], [pooled], POOL)]
     return graph_of(nodes, [x, old], [pooled, new])
 
 
 def crossed() -> Graph:
-    """x, a, b -> a + x, a view of b, and b as it came to a pool: a and b change places."""
+    """Return x, a, b -> a + x, a view of b, the pooled b: a and b are swapped in each run."""
     x, a, b, s, v, y = (t((1, 4, 4, 2), "float32", name=name) for name in "xabsvy")
     nodes = [
         op("ADD", [x, a], [s]),
@@ -39,7 +39,7 @@ def crossed() -> Graph:
 
 
 def cache(*more: Node) -> Graph:
-    """row, at, cache -> the cache with the row at this place, and its sums; `more`: nodes."""
+    """Return row, at, cache -> the cache with the row at this place, its sums; `more`: nodes."""
     flat = t((3,), "int32", name="flat")
     shaped = op("RESHAPE", [AT, const(np.array([3], np.int32))], [flat])
     made = op("DYNAMIC_UPDATE_SLICE", [CACHE, ROW, flat], [NEW])
@@ -51,13 +51,11 @@ def cache(*more: Node) -> Graph:
 
 CACHE, NEW = (t((1, 6, 4), "int32", name=name) for name in ("cache", "new"))
 ROW, AT = t((1, 1, 4), "int32", name="row"), t((1, 3), "int32", name="at")
-# What was there before is read after it was updated.
+# The old value is read after the update.
 CHANGE = op("SUB", [NEW, CACHE], [t((1, 6, 4), "int32", name="change")])
-# What was there before is an output, too.
+# The old value is an output, too.
 BEFORE = op(
-    "RESHAPE",
-    [CACHE, const(np.array([1, 24], np.int32))],
-    [t((1, 24), "int32", name="before")],
+    "RESHAPE", [CACHE, const(np.array([1, 24], np.int32))], [t((1, 24), "int32", name="before")]
 )
 
 
@@ -72,7 +70,7 @@ CARRIES: Mapping[str, tuple[Graph, Mapping[Any, Any]]] = {
 
 
 def fed_by_hand(graph: Graph, carry: Mapping[Any, Any], given: list[Arrays]) -> list[Arrays]:
-    """Return what the reference kernels give, run by run, for the inputs that are not carried."""
+    """Return the reference kernels' outputs, run by run, for the inputs that are not state."""
     reference = interpreter(write_model(graph))
     names = [tensor.name for tensor in graph.inputs]
     held = {
@@ -106,7 +104,7 @@ def opened(name: str, device: DeviceInfo, batch: int = 1, tune: str = "off") -> 
 
 @pytest.mark.parametrize("tune", ["off", "quick"])
 @pytest.mark.parametrize("name", CARRIES)
-def test_an_output_is_the_next_run_s_input(device: DeviceInfo, name: str, tune: str) -> None:
+def test_output_is_carried_to_next_run(device: DeviceInfo, name: str, tune: str) -> None:
     given = drawn(*CARRIES[name], 5)
     expected = fed_by_hand(*CARRIES[name], given)
     with opened(name, device, tune=tune) as model:
@@ -119,7 +117,7 @@ def test_an_output_is_the_next_run_s_input(device: DeviceInfo, name: str, tune: 
             assert_equal_outputs(run.result(), wanted)
 
 
-def test_each_picture_of_a_batch_has_its_own(device: DeviceInfo) -> None:
+def test_pictures_of_a_batch_have_separate_state(device: DeviceInfo) -> None:
     graph, carry = CARRIES["sum"]
     streams = [drawn(graph, carry, 4, seed) for seed in range(3)]
     expected = [fed_by_hand(graph, carry, given) for given in streams]
@@ -132,7 +130,7 @@ def test_each_picture_of_a_batch_has_its_own(device: DeviceInfo) -> None:
             model.run([np.zeros((2, *model.input_details[0].shape[1:]), np.uint8)])
 
 
-def test_what_is_kept_is_saved_and_put_back(device: DeviceInfo) -> None:
+def test_state_can_be_read_and_restored(device: DeviceInfo) -> None:
     given = drawn(*CARRIES["sum"], 4)
     with opened("sum", device) as model:
         model.run(given[0])
@@ -150,17 +148,17 @@ def test_what_is_kept_is_saved_and_put_back(device: DeviceInfo) -> None:
         model.state()
 
 
-def test_inputs_of_one_name_are_told_apart_by_their_numbers() -> None:
+def test_inputs_with_one_name_are_identified_by_index() -> None:
     x, y = t((3,), "float32", name="x"), t((3,), "float32", name="x")
     r, s = t((3,), "float32", name="r"), t((3,), "float32", name="s")
     graph = graph_of([op("NEG", [x], [r]), op("ABS", [y], [s])], [x, y], [r, s])
     known = read_model(write_model(graph))
-    made = with_carry(known, {"r": known.inputs[0].index, "s": known.inputs[1].index})
-    assert [each.state_name for each in persistent_tensors(made)] == ["0", "2"]
+    new_graph = with_carry(known, {"r": known.inputs[0].index, "s": known.inputs[1].index})
+    assert [each.state_name for each in persistent_tensors(new_graph)] == ["0", "2"]
 
 
 @pytest.mark.parametrize("is_async", [False, True])
-def test_a_run_that_fails_loses_it_until_a_reset(
+def test_failed_run_loses_state_until_reset(
     device: DeviceInfo, monkeypatch: pytest.MonkeyPatch, is_async: bool
 ) -> None:
     given = drawn(*CARRIES["sum"], 2)
@@ -189,7 +187,7 @@ def test_a_run_that_fails_loses_it_until_a_reset(
         assert np.array_equal(model.state()["old"], saved["old"])
 
 
-def test_a_quantised_value_begins_as_tflite_s(device: DeviceInfo) -> None:
+def test_initial_value_of_quantised_state(device: DeviceInfo) -> None:
     x, old, new = (t((1, 3), "int8", 0.5, -7, name=name) for name in ("x", "old", "new"))
     graph = graph_of([op("ADD", [x, old], [new])], [x, old], [new])
     with Model(write_model(graph), device.index, carry={"new": "old"}, tune="off") as model:
@@ -208,14 +206,12 @@ def test_a_quantised_value_begins_as_tflite_s(device: DeviceInfo) -> None:
         ({2: 0, 3: 0}, r"carry has tensor 0 \(x\) twice"),
     ],
 )
-def test_a_carry_that_the_graph_has_not_is_refused(
-    device: DeviceInfo, carry: Mapping[Any, Any], why: str
-) -> None:
+def test_unknown_carry_is_refused(device: DeviceInfo, carry: Mapping[Any, Any], why: str) -> None:
     with pytest.raises(ValueError, match=why):
         Model(running_sum(), device.index, carry=carry)
 
 
-def test_ends_that_differ_are_refused(device: DeviceInfo) -> None:
+def test_carry_of_different_tensors_is_refused(device: DeviceInfo) -> None:
     x, y = t((2,), "int8", 0.5, 1, name="x"), t((2,), "int8", 0.25, 1, name="y")
     z = t((2,), "int8", 0.5, 1, name="z")
     graph = graph_of([op("QUANTIZE", [x], [y]), op("QUANTIZE", [y], [z])], [x], [x, y, z])
@@ -226,7 +222,7 @@ def test_ends_that_differ_are_refused(device: DeviceInfo) -> None:
         Model(graph, "all", carry={"z": "x"})
 
 
-def test_a_resource_variable_is_kept(device: DeviceInfo) -> None:
+def test_resource_variable_persists(device: DeviceInfo) -> None:
     reference = interpreter(counter_model())
     given = [np.full((1, 4), number, np.float32) for number in (1, 2, 3)]
     with Model(counter_model(), device.index, tune="off") as model:
@@ -240,7 +236,7 @@ def test_a_resource_variable_is_kept(device: DeviceInfo) -> None:
         Model(graph, device.index, tune="off")
 
 
-def test_what_keeps_nothing_says_so(device: DeviceInfo) -> None:
+def test_model_without_state_says_so(device: DeviceInfo) -> None:
     with Model(running_sum(), device.index, tune="off") as model:
         for ask in (model.state, model.reset, lambda: model.set_state({})):
             with pytest.raises(DelegateError, match="no persistent tensors"):

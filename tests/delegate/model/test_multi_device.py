@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pieces of work on several devices, which are stand-ins here: slow, failing, hanging, lying."""
+"""Scheduling of work on several fake devices, which are slow, fail, hang or lie."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from tests.support.process import run_python
 from tests.support.tiers import slow
 
 Array = NDArray[Any]
-WAIT_SECONDS = 60.0  # a test that waits so long has failed
+WAIT_SECONDS = 60.0  # the limit of a test's waits
 
 
 class Clock:
-    """Seconds of a test's own, a little more at each look."""
+    """A fake clock that advances a little with each call."""
 
     now = 0.0
 
@@ -37,8 +37,8 @@ class Clock:
         return self.now
 
 
-class StandIn:
-    """A device that adds a number to what it is given, once its gate is open."""
+class FakeDevice:
+    """A fake device that adds a number to its input, once its gate is open."""
 
     slots = 2
 
@@ -47,27 +47,27 @@ class StandIn:
         self.tuning_left = index
         self.adds = adds
         self.clock = Clock()
-        self.seconds = 0.0  # of a run, by the clock
+        self.seconds = 0.0  # duration of a run, by the clock
         self.gate = threading.Event()
         self.gate.set()
         self.begun = threading.Semaphore(0)
-        self.fails_at: int | None = None  # the run that fails, from 0
+        self.fails_at: int | None = None  # index of the run that fails
         self.runs = 0
         self.is_closed = False
 
-    def start(self, arrays: list[Array], count: int, is_given: bool = False) -> StandIn._Run:
+    def start(self, arrays: list[Array], count: int, is_given: bool = False) -> FakeDevice._Run:
         number, self.runs = self.runs, self.runs + 1
         self.begun.release()
-        return StandIn._Run(self, [array + self.adds for array in arrays], number)
+        return FakeDevice._Run(self, [array + self.adds for array in arrays], number)
 
     def run(self, arrays: list[Array], count: int) -> list[Array]:
-        return StandIn._Run(self, [array + self.adds for array in arrays], self.runs).result()
+        return FakeDevice._Run(self, [array + self.adds for array in arrays], self.runs).result()
 
     def close(self) -> None:
         self.is_closed = True
 
     class _Run:
-        def __init__(self, owner: StandIn, outputs: list[Array], number: int) -> None:
+        def __init__(self, owner: FakeDevice, outputs: list[Array], number: int) -> None:
             self._owner, self._outputs, self._number = owner, outputs, number
 
         def result(self) -> list[Array]:
@@ -79,21 +79,21 @@ class StandIn:
 
 
 @contextmanager
-def spread_over(*devices: StandIn, paces: Sequence[float] = ()) -> Iterator[MultiDevice]:
-    """Give a MultiDevice on the test's clock; `paces`: a device's seconds of a run before."""
-    made = MultiDevice([cast(OneDevice, device) for device in devices], devices[0].clock)
+def spread_over(*devices: FakeDevice, paces: Sequence[float] = ()) -> Iterator[MultiDevice]:
+    """Yield a MultiDevice with the fake clock; `paces`: known seconds of a device's run."""
+    multi_device = MultiDevice([cast(OneDevice, device) for device in devices], devices[0].clock)
     for device, device.seconds in zip(devices, paces, strict=False):
         device.clock = devices[0].clock
     if paces:
-        made.on_each(piece(0), 2)
+        multi_device.on_each(piece(0), 2)
     for device in devices:
         device.seconds = 0.0
     try:
-        yield made
+        yield multi_device
     finally:
         for device in devices:
             device.gate.set()
-        made.close()
+        multi_device.close()
         assert all(device.is_closed for device in devices)
 
 
@@ -102,24 +102,24 @@ def piece(number: int) -> list[Array]:
 
 
 def assert_outputs(pieces: list[Run], adds: int = 1) -> None:
-    """Assert that each piece has its own outputs."""
+    """Assert that each piece of work has its outputs."""
     for number, each in enumerate(pieces):
         assert np.array_equal(each.result()[0], piece(number)[0] + adds), number
 
 
-def left_out(caplog: pytest.LogCaptureFixture) -> list[str]:
+def removed(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [each.getMessage() for each in caplog.records if each.levelno == logging.WARNING]
 
 
 @pytest.mark.parametrize("count", [1, 2, 3])
-def test_outputs_come_in_the_order_of_the_pieces(count: int) -> None:
-    with spread_over(*(StandIn(number) for number in range(count))) as made:
-        pieces = [made.start(piece(number), 2) for number in range(40)]
+def test_outputs_are_in_order(count: int) -> None:
+    with spread_over(*(FakeDevice(number) for number in range(count))) as multi_device:
+        pieces = [multi_device.start(piece(number), 2) for number in range(40)]
         assert_outputs(pieces)
-        assert sum(portion.pictures for portion in made.portions) == 80
-        assert [portion.device.index for portion in made.portions] == list(range(count))
-        assert {portion.failure for portion in made.portions} == {""}
-        assert made.tuning_left == sum(range(count))
+        assert sum(portion.pictures for portion in multi_device.portions) == 80
+        assert [portion.device.index for portion in multi_device.portions] == list(range(count))
+        assert {portion.failure for portion in multi_device.portions} == {""}
+        assert multi_device.tuning_left == sum(range(count))
 
 
 @pytest.mark.parametrize(
@@ -143,19 +143,21 @@ def test_outputs_come_in_the_order_of_the_pieces(count: int) -> None:
         ((100.0, 0), (1.0, 2), True),
     ],
 )
-def test_a_device_takes_what_no_other_one_will_end_sooner(
+def test_device_takes_work_that_no_other_finishes_sooner(
     own: tuple[float, int], other: tuple[float, int], takes: bool
 ) -> None:
-    workers = [DeviceWorker(cast(OneDevice, StandIn(number)), lambda: 0.0) for number in range(2)]
+    workers = [
+        DeviceWorker(cast(OneDevice, FakeDevice(number)), lambda: 0.0) for number in range(2)
+    ]
     for worker, (pace, begun) in zip(workers, (own, other), strict=True):
         worker.pace = pace
         worker.running.extend(Run(lambda _: None, piece(0), 2) for _ in range(begun))
     assert workers[0].should_take(workers) == takes
 
 
-def test_what_a_device_is_late_with_keeps_no_other_one_from_the_next() -> None:
+def test_late_device_does_not_block_others() -> None:
     late, slow = (
-        DeviceWorker(cast(OneDevice, StandIn(n)), lambda: 50.0, pace=2 * n + 1) for n in (0, 1)
+        DeviceWorker(cast(OneDevice, FakeDevice(n)), lambda: 50.0, pace=2 * n + 1) for n in (0, 1)
     )
     late.running.append(Run(lambda _: None, piece(0), 2))
     late.since = 49.5
@@ -164,11 +166,11 @@ def test_what_a_device_is_late_with_keeps_no_other_one_from_the_next() -> None:
     assert slow.should_take([late, slow])
 
 
-def test_a_fast_device_runs_more_than_a_slow_one() -> None:
-    fast, slow = StandIn(0), StandIn(1)
+def test_fast_device_runs_more() -> None:
+    fast, slow = FakeDevice(0), FakeDevice(1)
     is_over = threading.Event()
 
-    class FourTimesSlower(StandIn._Run):
+    class FourTimesSlower(FakeDevice._Run):
         def result(self) -> list[Array]:
             last = fast.runs + 4
             for _ in range(100):  # at the end the fast one has no more to run
@@ -179,22 +181,22 @@ def test_a_fast_device_runs_more_than_a_slow_one() -> None:
     slow.start = lambda arrays, *_: FourTimesSlower(  # type: ignore[method-assign]
         slow, [array + 1 for array in arrays], 0
     )
-    made = MultiDevice([cast(OneDevice, device) for device in (fast, slow)])
-    with contextlib.closing(made):
-        pieces = [made.start(piece(number), 2) for number in range(60)]
+    devices = MultiDevice([cast(OneDevice, device) for device in (fast, slow)])
+    with contextlib.closing(devices):
+        pieces = [devices.start(piece(number), 2) for number in range(60)]
         assert_outputs(pieces)
         is_over.set()
-    ours, theirs = made.portions
+    ours, theirs = devices.portions
     assert ours.pictures + theirs.pictures == 120
     assert ours.pictures > 2 * theirs.pictures
 
 
-def test_a_device_at_work_does_not_take_what_another_one_could_begin() -> None:
-    one, other = StandIn(0), StandIn(1)
+def test_busy_device_leaves_work_to_idle_one() -> None:
+    one, other = FakeDevice(0), FakeDevice(1)
     one.gate.clear()
     other.gate.clear()
-    with spread_over(one, other) as made:
-        pieces = [made.start(piece(number), 2) for number in range(2)]
+    with spread_over(one, other) as multi_device:
+        pieces = [multi_device.start(piece(number), 2) for number in range(2)]
         for device in (one, other):
             assert device.begun.acquire(timeout=WAIT_SECONDS)
         assert (one.runs, other.runs) == (1, 1)
@@ -204,198 +206,198 @@ def test_a_device_at_work_does_not_take_what_another_one_could_begin() -> None:
 
 
 @pytest.mark.parametrize("fails_at", [0, 1, 5])
-def test_a_device_that_fails_gives_its_pieces_to_the_others(
+def test_work_of_failed_device_goes_to_others(
     fails_at: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    good, bad = StandIn(0), StandIn(1)
+    good, bad = FakeDevice(0), FakeDevice(1)
     bad.fails_at = fails_at
-    good.gate.clear()  # so that the other one takes enough
+    good.gate.clear()  # so that the other one takes several
     pieces: list[Run] = []
-    with spread_over(good, bad) as made:
-        starts = (made.start(piece(number), 2) for number in range(fails_at + 3))
+    with spread_over(good, bad) as multi_device:
+        starts = (multi_device.start(piece(number), 2) for number in range(fails_at + 3))
         thread = threading.Thread(target=lambda: pieces.extend(starts))
         thread.start()
         end = time.monotonic() + WAIT_SECONDS
-        while made.portions[1].failure == "" and time.monotonic() < end:
+        while multi_device.portions[1].failure == "" and time.monotonic() < end:
             time.sleep(1e-3)
         good.gate.set()
         thread.join(WAIT_SECONDS)
         assert_outputs(pieces)
-        assert made.portions[1].pictures <= 2 * fails_at
-        assert sum(portion.pictures for portion in made.portions) == 2 * len(pieces)
+        assert multi_device.portions[1].pictures <= 2 * fails_at
+        assert sum(portion.pictures for portion in multi_device.portions) == 2 * len(pieces)
         assert bad.device not in {each.device for each in pieces[fails_at + 2 :]}
-    assert left_out(caplog) == [
+    assert removed(caplog) == [
         "device 1 (stand-in 1) is left out, and the others take its pictures: "
         "running: CL_DEVICE_NOT_AVAILABLE"
     ]
 
 
-def test_when_all_have_failed_the_error_is_the_last_one_s(caplog: pytest.LogCaptureFixture) -> None:
-    devices = [StandIn(number) for number in range(3)]
+def test_failure_of_all_devices_raises_last_error(caplog: pytest.LogCaptureFixture) -> None:
+    devices = [FakeDevice(number) for number in range(3)]
     for device in devices:
         device.fails_at = 0
         device.gate.clear()
-    with spread_over(*devices) as made:
-        lost = [made.start(piece(number), 2) for number in range(5)]
+    with spread_over(*devices) as multi_device:
+        lost = [multi_device.start(piece(number), 2) for number in range(5)]
         for device in devices:
             device.gate.set()
         for use in (
             *(each.result for each in lost),
-            lambda: made.start(piece(0), 2),
-            lambda: made.on_each(piece(0), 2),
-            lambda: made.empty_input(cast(Any, None)),
+            lambda: multi_device.start(piece(0), 2),
+            lambda: multi_device.on_each(piece(0), 2),
+            lambda: multi_device.empty_input(cast(Any, None)),
         ):
             with pytest.raises(DeviceError, match="CL_DEVICE_NOT_AVAILABLE"):
                 use()
-    assert len(left_out(caplog)) == 2  # the last one is no line: it is the error
+    assert len(removed(caplog)) == 2  # the last one is not logged: it is raised
 
 
-def test_what_is_no_error_of_ours_costs_the_device_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    good, bad = StandIn(0), StandIn(1)
+def test_foreign_exception_removes_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    good, bad = FakeDevice(0), FakeDevice(1)
 
     def start(*arguments: Any) -> None:
         bad.begun.release()
         raise MemoryError
 
     monkeypatch.setattr(bad, "start", start)
-    with spread_over(good, bad, paces=(1.0, 1.0)) as made:
+    with spread_over(good, bad, paces=(1.0, 1.0)) as multi_device:
         good.gate.clear()
-        pieces = [made.start(piece(number), 2) for number in range(2)]
+        pieces = [multi_device.start(piece(number), 2) for number in range(2)]
         assert bad.begun.acquire(timeout=WAIT_SECONDS)
         good.gate.set()
         assert_outputs(pieces)
-    assert made.portions[1].failure == "MemoryError"
+    assert multi_device.portions[1].failure == "MemoryError"
 
 
-def test_a_device_that_never_answers_is_left_alone(caplog: pytest.LogCaptureFixture) -> None:
-    good, hanging = StandIn(0), StandIn(1)
-    made = MultiDevice([cast(OneDevice, each) for each in (good, hanging)], good.clock)
-    made.on_each(piece(0), 2)
+def test_hanging_device_is_abandoned(caplog: pytest.LogCaptureFixture) -> None:
+    good, hanging = FakeDevice(0), FakeDevice(1)
+    multi_device = MultiDevice([cast(OneDevice, each) for each in (good, hanging)], good.clock)
+    multi_device.on_each(piece(0), 2)
     hanging.gate.clear()
-    told = threading.Semaphore(0)
-    pieces = [made.start(piece(number), 2) for number in range(2)]
+    done = threading.Semaphore(0)
+    pieces = [multi_device.start(piece(number), 2) for number in range(2)]
     for each in pieces:
-        each.when_done(told.release)
+        each.when_done(done.release)
     assert hanging.begun.acquire(timeout=WAIT_SECONDS)
-    assert told.acquire(timeout=WAIT_SECONDS)
+    assert done.acquire(timeout=WAIT_SECONDS)
     good.clock.now += 100
-    pieces += [made.start(piece(number), 2) for number in range(2, 5)]
+    pieces += [multi_device.start(piece(number), 2) for number in range(2, 5)]
     assert_outputs(pieces)
-    made.close()  # returns
+    multi_device.close()  # returns
     assert good.is_closed
     assert not hanging.is_closed
-    (line,) = left_out(caplog)
+    (line,) = removed(caplog)
     assert line.startswith("device 1 (stand-in 1) is left out, and the others take its pictures: ")
     assert line.endswith("it gave no answer within 100 s")
     hanging.gate.set()
 
 
-def test_an_only_device_is_waited_for() -> None:
-    only = StandIn(0)
+def test_only_device_is_awaited() -> None:
+    only = FakeDevice(0)
     only.gate.clear()
-    with spread_over(only) as made:
-        first = made.start(piece(0), 2)
+    with spread_over(only) as multi_device:
+        first = multi_device.start(piece(0), 2)
         assert only.begun.acquire(timeout=WAIT_SECONDS)
         only.clock.now += 1e6
         threading.Timer(0.05, only.gate.set).start()
         assert_outputs([first])
 
 
-def test_a_device_that_is_left_out_gives_back_what_it_has() -> None:
-    good, liar = StandIn(0), StandIn(1, adds=5)
-    with spread_over(good, liar, paces=(1.0, 1.0)) as made:
+def test_removed_device_returns_its_work() -> None:
+    good, liar = FakeDevice(0), FakeDevice(1, adds=5)
+    with spread_over(good, liar, paces=(1.0, 1.0)) as multi_device:
         good.gate.clear()
         liar.gate.clear()
-        pieces = [made.start(piece(number), 2) for number in range(4)]
+        pieces = [multi_device.start(piece(number), 2) for number in range(4)]
         assert liar.begun.acquire(timeout=WAIT_SECONDS)
-        made.leave_out(liar.device, "it computes wrongly")
+        multi_device.leave_out(liar.device, "it computes wrongly")
         liar.gate.set()
         good.gate.set()
         assert_outputs(pieces)
-        assert made.portions[1].failure == "it computes wrongly"
-        assert made.portions[1].pictures == 0
+        assert multi_device.portions[1].failure == "it computes wrongly"
+        assert multi_device.portions[1].pictures == 0
 
 
-def test_pieces_without_outputs_are_few() -> None:
-    one, other = StandIn(0), StandIn(1)
-    with spread_over(one, other, paces=(1.0, 1.0)) as made:
+def test_pieces_in_flight_are_limited() -> None:
+    one, other = FakeDevice(0), FakeDevice(1)
+    with spread_over(one, other, paces=(1.0, 1.0)) as multi_device:
         one.gate.clear()
         other.gate.clear()
         pieces: list[Run] = []
-        starts = (made.start(piece(number), 2) for number in range(20))
+        starts = (multi_device.start(piece(number), 2) for number in range(20))
         thread = threading.Thread(target=lambda: pieces.extend(starts))
         thread.start()
         for device in (one, other):
             assert device.begun.acquire(timeout=WAIT_SECONDS)
         thread.join(0.1)
-        assert len(pieces) <= 2 * (StandIn.slots + 1)
+        assert len(pieces) <= 2 * (FakeDevice.slots + 1)
         one.gate.set()
         other.gate.set()
         thread.join(WAIT_SECONDS)
         assert_outputs(pieces)
 
 
-def test_what_waits_can_be_cancelled_and_who_listens_is_told() -> None:
-    only = StandIn(0)
+def test_waiting_work_can_be_cancelled() -> None:
+    only = FakeDevice(0)
     only.gate.clear()
-    told = threading.Semaphore(0)
-    with spread_over(only) as made:
-        pieces = [made.start(piece(0), 2)]
+    done = threading.Semaphore(0)
+    with spread_over(only) as multi_device:
+        pieces = [multi_device.start(piece(0), 2)]
         assert only.begun.acquire(timeout=WAIT_SECONDS)
-        pieces.append(made.start(piece(1), 2))
+        pieces.append(multi_device.start(piece(1), 2))
         for each in pieces:
-            each.when_done(told.release)
+            each.when_done(done.release)
             each.cancel()
         assert [each.is_done for each in pieces] == [False, True]
         with pytest.raises(DeviceError, match="the run was cancelled"):
             pieces[1].result()
         only.gate.set()
         assert_outputs(pieces[:1])
-        pieces[0].when_done(told.release)
+        pieces[0].when_done(done.release)
         for _ in range(3):
-            assert told.acquire(timeout=WAIT_SECONDS)
+            assert done.acquire(timeout=WAIT_SECONDS)
 
 
-def test_closing_waits_for_what_was_begun() -> None:
-    devices = [StandIn(0), StandIn(1)]
-    with spread_over(*devices) as made:
-        pieces = [made.start(piece(number), 2) for number in range(6)]
+def test_close_waits_for_started_work() -> None:
+    devices = [FakeDevice(0), FakeDevice(1)]
+    with spread_over(*devices) as multi_device:
+        pieces = [multi_device.start(piece(number), 2) for number in range(6)]
     assert all(each.is_done for each in pieces)
     assert_outputs(pieces)
-    for use in (lambda: made.start(piece(0), 2), lambda: made.on_each(piece(0), 2)):
+    for use in (lambda: multi_device.start(piece(0), 2), lambda: multi_device.on_each(piece(0), 2)):
         with pytest.raises(DeviceError, match="the model was closed"):
             use()
 
 
-def test_closing_without_waiting_ends_the_threads_too() -> None:
+def test_close_without_waiting_ends_threads() -> None:
     before = {*threading.enumerate()}
-    made = MultiDevice([cast(OneDevice, StandIn(number)) for number in range(2)])
+    multi_device = MultiDevice([cast(OneDevice, FakeDevice(number)) for number in range(2)])
     threads = {*threading.enumerate()} - before
-    made.close(wait=False)
+    multi_device.close(wait=False)
     for thread in threads:
         thread.join(WAIT_SECONDS)
         assert not thread.is_alive()
 
 
-def test_each_device_can_be_asked_for_its_own_outputs() -> None:
-    devices = [StandIn(0, adds=1), StandIn(1, adds=7), StandIn(2)]
+def test_run_on_each_device() -> None:
+    devices = [FakeDevice(0, adds=1), FakeDevice(1, adds=7), FakeDevice(2)]
     devices[2].fails_at = 0
-    with spread_over(*devices) as made:
-        outputs = made.on_each(piece(3), 2)
+    with spread_over(*devices) as multi_device:
+        outputs = multi_device.on_each(piece(3), 2)
         assert [(info.index, int(arrays[0][0, 0])) for info, arrays in outputs] == [(0, 4), (1, 10)]
-        assert made.portions[2].failure == "running: CL_DEVICE_NOT_AVAILABLE"
+        assert multi_device.portions[2].failure == "running: CL_DEVICE_NOT_AVAILABLE"
 
 
-def test_a_forked_process_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    with spread_over(StandIn(0)) as made:
-        done = made.start(piece(0), 2)
+def test_forked_process_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    with spread_over(FakeDevice(0)) as multi_device:
+        done = multi_device.start(piece(0), 2)
         done.result()
         monkeypatch.setattr(process, "_driver_pid", -1)
-        uses: list[Callable[[], object]] = [done.result, lambda: made.start(piece(0), 2)]
+        uses: list[Callable[[], object]] = [done.result, lambda: multi_device.start(piece(0), 2)]
         for use in uses:
             with pytest.raises(DeviceError, match="forked"):
                 use()
-        made.close()
+        multi_device.close()
         monkeypatch.undo()
 
 
@@ -403,13 +405,13 @@ CTRL_C = """
 import faulthandler, random, signal
 import numpy as np
 from delegate.model.multi_device import MultiDevice
-from tests.delegate.model.test_multi_device import StandIn, piece
+from tests.delegate.model.test_multi_device import FakeDevice, piece
 def interrupt(*_):
     raise KeyboardInterrupt
 signal.signal(signal.SIGALRM, interrupt)
 faulthandler.dump_traceback_later(60, exit=True)
 draw, interrupts = random.Random(1), 0
-made = MultiDevice([StandIn(0), StandIn(1)])
+made = MultiDevice([FakeDevice(0), FakeDevice(1)])
 for _ in range(1500):
     try:
         signal.setitimer(signal.ITIMER_REAL, 1e-5 + draw.random() * 2e-3)
@@ -427,5 +429,5 @@ made.close()
 
 
 @slow
-def test_ctrl_c_at_any_moment_leaves_the_devices_working() -> None:
+def test_ctrl_c_at_any_moment_leaves_devices_working() -> None:
     assert run_python(CTRL_C) == ""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How many runs of a Model may be under way on a device, and what memory that takes."""
+"""The number of concurrent runs of a Model on a device, and their memory."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.support.nets import conv_pool
 
 
 def assert_runs_under_way(model: Model, count: int) -> None:
-    """Assert that so many runs at once give what each gives alone."""
+    """Assert that concurrent runs have the same outputs as single ones."""
     rng = np.random.default_rng(0)
     (details,) = model.input_details
     given = [rng.integers(0, 256, details.shape).astype(details.dtype) for _ in range(count)]
@@ -27,7 +27,7 @@ def assert_runs_under_way(model: Model, count: int) -> None:
 
 
 @pytest.mark.parametrize("is_far", [False, True])
-def test_a_far_device_has_more_slots(device: DeviceInfo, is_far: bool) -> None:
+def test_discrete_device_has_more_slots(device: DeviceInfo, is_far: bool) -> None:
     with Model(write_model(conv_pool()), device.index, batch=2, tune="off") as model:
         one = model._on
         assert isinstance(one, OneDevice)
@@ -39,7 +39,7 @@ def test_a_far_device_has_more_slots(device: DeviceInfo, is_far: bool) -> None:
 
 
 @pytest.mark.parametrize("room", [1, 2, 3])
-def test_slots_are_as_many_as_there_is_room_for(
+def test_slots_are_limited_by_memory(
     device: DeviceInfo, monkeypatch: pytest.MonkeyPatch, room: int
 ) -> None:
     with Model(write_model(conv_pool()), device.index, batch=2, tune="off") as model:
@@ -62,14 +62,14 @@ def test_slots_are_as_many_as_there_is_room_for(
         assert (one.slots, len(one._slots)) == (room, room)
 
 
-def test_a_run_cannot_be_cancelled_and_tells_who_listens(device: DeviceInfo) -> None:
-    told = []
+def test_run_cannot_be_cancelled_and_calls_callbacks(device: DeviceInfo) -> None:
+    callbacks = []
     with Model(write_model(conv_pool()), device.index, batch=2, tune="off") as model:
         (details,) = model.input_details
         run = model.run_async(np.zeros(details.shape, details.dtype))
-        run.when_done(lambda: told.append(run.is_done))
+        run.when_done(lambda: callbacks.append(run.is_done))
         run.cancel()
-        assert (told, run.is_done) == ([], False)
+        assert (callbacks, run.is_done) == ([], False)
         assert np.array_equal(run.result()[0], model.run(np.zeros(details.shape, np.uint8))[0])
-        run.when_done(lambda: told.append(run.is_done))
-        assert told == [True, True]
+        run.when_done(lambda: callbacks.append(run.is_done))
+        assert callbacks == [True, True]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Plans as bytes: equal once they are read again, and an error where they are no plan."""
+"""Plans as bytes: they round-trip, and invalid bytes are an error."""
 
 from __future__ import annotations
 
@@ -32,16 +32,16 @@ from delegate.run.constant_files import load_constants, save_constants
 from delegate.run.executor import Executor
 from delegate.run.programs import Programs
 from delegate.run.state import State
-from tests.support.forms import chosen_of, plain_program, planner_of
 from tests.support.model import const, graph_of, op, t
 from tests.support.nets import conv_pool
+from tests.support.programs import fallback_program, planner_of, selection_of
 from tests.support.tiers import slow
 from tflite_opencl.conformance.cases._convolution import KINDS
 from tflite_opencl.conformance.cases.chains import chains
 
 pytestmark = [pytest.mark.device, pytest.mark.usefixtures("one_context", "unoptimised")]
 
-# A case of some networks, of the types in turns: the conformance suite runs all by plans.
+# Some networks with alternating types; the conformance suite runs all by plans.
 _NAMES = {case.name.split("/")[2].split("-in")[0]: None for case in chains()}
 _OF_EACH = {
     name: next(case for case in chains() if case.kind == kind and f"/{name}-in" in case.name)
@@ -62,14 +62,14 @@ def engine(device: DeviceInfo) -> Iterator[Engine]:
 
 
 def answer_of(engine: Engine, executor: Executor) -> TunedPlan:
-    """Return what a child says of an executor."""
+    """Return a child's answer about an executor."""
     with closing(executor.constants()) as taken:
         constants = save_constants(planner_of(engine).weights, engine.device.queue, taken)
     return TunedPlan(executor.plan, constants, "quick", 3, 1.5)
 
 
 def plain(value: Any, places: dict[int, int]) -> Any:
-    """Return plain numbers of a record; of tensors which of them are the same, too."""
+    """Return a record as plain values, in which equal tensors are the same number."""
     if isinstance(value, Tensor):
         place = places.setdefault(id(value), len(places))
         own = value.index, value.name, value.shape, value.dtype, value.state_name, value.is_variable
@@ -86,7 +86,7 @@ def plain(value: Any, places: dict[int, int]) -> Any:
 
 
 def assert_same_answers(one: TunedPlan, other: TunedPlan) -> None:
-    # What lies where is told of the tensors of steps alone, in whatever order.
+    # Offsets are only stored for tensors of steps, in any order.
     in_order, places = {}, list[dict[int, int]]()
     for answer in (one, other):
         own: dict[int, int] = {}
@@ -122,10 +122,8 @@ def assert_same_answers(one: TunedPlan, other: TunedPlan) -> None:
         assert getattr(one, name) == getattr(other, name), name
 
 
-def assert_goes_through(
-    engine: Engine, executor: Executor, state: State | None = None
-) -> TunedPlan:
-    """Assert that what an executor does can be written and read; return what was read."""
+def assert_round_trip(engine: Engine, executor: Executor, state: State | None = None) -> TunedPlan:
+    """Assert that an executor's plan round-trips; return the plan that was read."""
     answer = answer_of(engine, executor)
     content = encode(answer)
     plan = executor.plan
@@ -134,7 +132,7 @@ def assert_goes_through(
     assert encode(again) == content
     assert_same_answers(answer, again)
     assert [*again.plan.inputs, *again.plan.outputs][: len(ends[0])] == [*ends[0]]
-    assert {*ends[1]} <= {*again.plan.outputs}  # the very tensors that it was asked for
+    assert {*ends[1]} <= {*again.plan.outputs}  # the identical tensors of the request
     packed = {segment.digest for buffer in answer.constants for segment in buffer.segments}
     in_arena = {digest_of(each.values) for each in plan.memory.arena_constants}
     assert {digest for digest, _ in contents_of(content)[0]} == packed | in_arena
@@ -149,24 +147,24 @@ def assert_goes_through(
 
 @slow
 @pytest.mark.parametrize("name", _OF_EACH)
-def test_networks_go_through(engine: Engine, name: str) -> None:
+def test_networks_round_trip(engine: Engine, name: str) -> None:
     graph = _OF_EACH[name].make()
-    program = chosen_of(engine, graph).program
+    program = selection_of(engine, graph).program
     with planner_of(engine)._executor(program, ONE_BY_ONE, 1) as executor:
-        assert_goes_through(engine, executor)
+        assert_round_trip(engine, executor)
 
 
 @slow
 @pytest.mark.parametrize("batch", [1, 3])
 @pytest.mark.parametrize("form", DISPATCH_MODES)
-def test_forms_and_batches_go_through(device: DeviceInfo, form: str, batch: int) -> None:
+def test_dispatch_modes_and_batches_round_trip(device: DeviceInfo, form: str, batch: int) -> None:
     engine = Engine(Options(device.index, tune="off"))
     if form == PERSISTENT and not engine.device.proven & ORDERS:
         pytest.skip(f"{device.name} does not order memory between work-groups")
-    program = chosen_of(engine, conv_pool(), batch=batch).program
+    program = selection_of(engine, conv_pool(), batch=batch).program
     for each in (program, program.specialised()):
         with planner_of(engine)._executor(each, form, batch) as executor:
-            again = assert_goes_through(engine, executor)
+            again = assert_round_trip(engine, executor)
             assert (again.plan.dispatch_mode, again.plan.batch) == (executor.dispatch_mode, batch)
             kinds = {launch.is_specialised for step in again.plan.steps for launch in step.launches}
             assert kinds == {each is not program}
@@ -174,22 +172,22 @@ def test_forms_and_batches_go_through(device: DeviceInfo, form: str, batch: int)
 
 
 @slow
-def test_a_graph_without_constants_goes_through(engine: Engine) -> None:
+def test_graph_without_constants_round_trips(engine: Engine) -> None:
     x, y = t((3, 5), "float32"), t((3, 5), "float32")
-    program = plain_program(graph_of([op("ADD", [x, x], [y])], [x], [y]))
+    program = fallback_program(graph_of([op("ADD", [x, x], [y])], [x], [y]))
     with planner_of(engine)._executor(program, ONE_BY_ONE, 1) as executor:
-        assert assert_goes_through(engine, executor).constants == ()
+        assert assert_round_trip(engine, executor).constants == ()
 
 
 @slow
-def test_constants_in_the_arena_and_requirements_go_through(engine: Engine) -> None:
+def test_arena_constants_and_requirements_round_trip(engine: Engine) -> None:
     x, total, index = t((4, 3), "int32"), t((4, 3), "int32"), t((2,), "int32")
     fixed = const(np.arange(12, dtype=np.int32).reshape(4, 3))
     rows = t((2, 3), "int32")
     nodes = [op("ADD", [fixed, x], [total]), op("GATHER", [total, index], [rows], {"axis": 0})]
-    program = plain_program(graph_of(nodes, [x, index], [rows]))
+    program = fallback_program(graph_of(nodes, [x, index], [rows]))
     with planner_of(engine)._executor(program, ONE_BY_ONE, 1) as executor:
-        again = assert_goes_through(engine, executor)
+        again = assert_round_trip(engine, executor)
         (stored,) = again.plan.memory.arena_constants
         assert stored.values.tobytes() == np.arange(12, dtype=np.int32).tobytes()
         ((step, need),) = again.plan.requirements()
@@ -198,26 +196,26 @@ def test_constants_in_the_arena_and_requirements_go_through(engine: Engine) -> N
 
 
 @slow
-def test_what_outlives_runs_goes_through(engine: Engine) -> None:
+def test_state_round_trips(engine: Engine) -> None:
     old, new = (t((4, 3), "int32", name=name) for name in ("old", "new"))
     x = t((4, 3), "int32")
     graph = with_carry(graph_of([op("ADD", [old, x], [new])], [old, x], [new]), {"new": "old"})
     state = State(engine.device, has_arena=True)
     state.add(persistent_tensors(graph))
-    planner, program = planner_of(engine), plain_program(graph)
+    planner, program = planner_of(engine), fallback_program(graph)
     own = engine.device, planner._kernels, program
     with planned_executor(
         *own, weights=planner.weights, state=state, region=state.region
     ) as executor:
-        again = assert_goes_through(engine, executor, state)
+        again = assert_round_trip(engine, executor, state)
     assert again.plan.memory.region == state.region
     assert [tensor.state_name for tensor in again.plan.inputs].count("old") == 1
 
 
 @pytest.fixture
 def written(engine: Engine) -> tuple[bytes, tuple[Sequence[Tensor], Sequence[Tensor]]]:
-    """Return a plan as bytes, and its ends."""
-    program = chosen_of(engine, conv_pool()).program
+    """Return a plan as bytes, and its inputs and outputs."""
+    program = selection_of(engine, conv_pool()).program
     with planner_of(engine)._executor(program, ONE_BY_ONE, 1) as executor:
         content = encode(answer_of(engine, executor))
         return content, (executor.plan.inputs, executor.plan.outputs)
@@ -226,7 +224,7 @@ def written(engine: Engine) -> tuple[bytes, tuple[Sequence[Tensor], Sequence[Ten
 @slow
 @pytest.mark.parametrize("end", ["inputs", "outputs"])
 @pytest.mark.parametrize("kind", ["fewer", "more", "shape", "type"])
-def test_other_ends_are_refused(
+def test_other_inputs_or_outputs_are_refused(
     written: tuple[bytes, tuple[Sequence[Tensor], Sequence[Tensor]]], end: str, kind: str
 ) -> None:
     content, both = written
@@ -245,7 +243,7 @@ def test_other_ends_are_refused(
 
 
 @slow
-def test_bytes_that_are_no_plan_are_refused(
+def test_invalid_bytes_are_refused(
     written: tuple[bytes, tuple[Sequence[Tensor], Sequence[Tensor]]],
 ) -> None:
     content, ends = written
@@ -258,7 +256,7 @@ def test_bytes_that_are_no_plan_are_refused(
     for _ in range(100):
         flipped = bytearray(content)
         flipped[rng.integers(len(content))] ^= 1 << rng.integers(8)
-        with contextlib.suppress(zlib.error):  # a bit that only fills a byte up says nothing
+        with contextlib.suppress(zlib.error):  # padding bits have no meaning
             if zlib.decompress(flipped) == zlib.decompress(content):
                 continue
         with pytest.raises(UnreadablePlan):
@@ -269,7 +267,7 @@ OTHER_VALUES: list[Any] = [None, -1, 7, 1e300, 2**70, "text", "", [], [1], {}, {
 
 
 def places_of(value: Any, most: int) -> Iterator[tuple[Any, ...]]:
-    """Yield the ways to values inside of a value, of long lists to some first ones."""
+    """Yield the paths to nested values, for long lists to the first ones."""
     yield ()
     inside: Any = value.items() if isinstance(value, dict) else ()
     if isinstance(value, list):
@@ -279,7 +277,7 @@ def places_of(value: Any, most: int) -> Iterator[tuple[Any, ...]]:
 
 
 @slow
-def test_whatever_is_in_another_plan_s_place_is_read_or_refused(
+def test_mutated_plan_is_read_or_refused(
     written: tuple[bytes, tuple[Sequence[Tensor], Sequence[Tensor]]],
 ) -> None:
     content, ends = written
@@ -307,7 +305,7 @@ def test_whatever_is_in_another_plan_s_place_is_read_or_refused(
 
 
 @slow
-def test_what_a_plan_needs_is_told_without_reading_it(
+def test_requirements_are_known_without_decoding(
     engine: Engine, written: tuple[bytes, tuple[Sequence[Tensor], Sequence[Tensor]]]
 ) -> None:
     content, ends = written

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Contents by their digest: what is written is read, and nothing else."""
+"""Content-addressed storage: content is read back unchanged, or is missing."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ def file_of(digest: str) -> Path:
     return cache.cache_folder() / FOLDER / digest
 
 
-def test_what_is_saved_is_loaded_and_is_one_file() -> None:
+def test_saved_contents_are_loaded_from_one_file() -> None:
     digest = save(VALUES)
     assert digest == save(VALUES.copy()) == digest_of(VALUES)
-    assert file_of(digest).read_bytes() == VALUES.tobytes()  # nothing else is in it
+    assert file_of(digest).read_bytes() == VALUES.tobytes()  # no other content
     assert np.array_equal(load(digest, VALUES.nbytes), VALUES)
     assert not load(digest, VALUES.nbytes).flags.writeable
     other = save(VALUES[1:].copy())
@@ -50,7 +50,7 @@ def test_what_is_saved_is_loaded_and_is_one_file() -> None:
     assert paths_outside_cache() == {}
 
 
-def test_nothing_is_a_content_too() -> None:
+def test_empty_content() -> None:
     nothing = np.zeros(0, np.uint8)
     assert load(save(nothing), 0).nbytes == 0
     assert load("never saved", 0).nbytes == 0
@@ -69,7 +69,7 @@ CHANGES: dict[str, Callable[[Path], object]] = {
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_what_is_damaged_is_missing_until_it_is_saved_again(change: str) -> None:
+def test_damaged_content_is_missing_until_saved_again(change: str) -> None:
     digest = save(VALUES)
     CHANGES[change](file_of(digest))
     with pytest.raises(MissingContent):
@@ -79,7 +79,7 @@ def test_what_is_damaged_is_missing_until_it_is_saved_again(change: str) -> None
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_what_was_remembered_of_a_file_says_nothing_of_a_damaged_one(
+def test_remembered_digest_does_not_hide_damage(
     change: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(digests, "_SETTLED_SECONDS", 0)
@@ -92,7 +92,7 @@ def test_what_was_remembered_of_a_file_says_nothing_of_a_damaged_one(
         load(digest, VALUES.nbytes)
 
 
-def test_another_size_or_another_content_is_missing() -> None:
+def test_wrong_size_or_digest_is_missing() -> None:
     digest, other = save(VALUES), save(VALUES[2:].copy())
     for size in (VALUES.nbytes - 1, VALUES.nbytes + 1):
         with pytest.raises(MissingContent):
@@ -103,7 +103,7 @@ def test_another_size_or_another_content_is_missing() -> None:
             load(digest, size)
 
 
-def test_what_the_cache_does_not_take_lies_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_contents_are_in_memory_without_cache(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(cache.ENVIRONMENT_VARIABLE, "/proc/none")
     digest = save(VALUES)
     assert save(VALUES.copy()) == digest

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Plans as files: used where they were made for the same, and refused in one line elsewhere."""
+"""Plan files: used for an equal model and machine, and refused with one line otherwise."""
 
 from __future__ import annotations
 
@@ -38,17 +38,17 @@ def _children(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]
 
 
 def outputs_of(model: bytes, delegate: OpenCLDelegate) -> np.ndarray[Any, Any]:
-    made = interpreter(model, delegate)
-    detail = made.get_input_details()[0]
+    interp = interpreter(model, delegate)
+    detail = interp.get_input_details()[0]
     rng = np.random.default_rng(1)
-    made.set_tensor(detail["index"], rng.integers(0, 99, detail["shape"]).astype(detail["dtype"]))
-    made.invoke()
-    return np.array(made.get_tensor(made.get_output_details()[0]["index"]))
+    interp.set_tensor(detail["index"], rng.integers(0, 99, detail["shape"]).astype(detail["dtype"]))
+    interp.invoke()
+    return np.array(interp.get_tensor(interp.get_output_details()[0]["index"]))
 
 
 @pytest.fixture
 def written(device: DeviceInfo, tmp_path: Path) -> tuple[bytes, Path, np.ndarray[Any, Any]]:
-    """Return a model, its plan's file, and outputs without that file."""
+    """Return a model, its plan file, and outputs without that file."""
     model, path = write_model(conv_pool()), tmp_path / "m.plan"
     with contextlib.closing(OpenCLDelegate(device=device.index, tune="off")) as delegate:
         expected = outputs_of(model, delegate)
@@ -56,8 +56,8 @@ def written(device: DeviceInfo, tmp_path: Path) -> tuple[bytes, Path, np.ndarray
     return model, path, expected
 
 
-def said_by(model: bytes, options: Options) -> str:
-    """Return why a model does not run by a plan; "": it does."""
+def error_of(model: bytes, options: Options) -> str:
+    """Return why a model does not run with a plan; "" if it does."""
     try:
         delegate = OpenCLDelegate(options=options)
     except PlanError as error:
@@ -80,7 +80,7 @@ def no_planning(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @slow
-def test_a_plan_needs_neither_the_cache_nor_a_child(
+def test_plan_file_needs_neither_cache_nor_child(
     device: DeviceInfo,
     written: tuple[bytes, Path, np.ndarray[Any, Any]],
     tmp_path: Path,
@@ -89,7 +89,7 @@ def test_a_plan_needs_neither_the_cache_nor_a_child(
     model, path, expected = written
     known = cache.cache_folder()
     monkeypatch.setenv(cache.ENVIRONMENT_VARIABLE, str(tmp_path / "other"))
-    for folder in ("devices", "icds"):  # what self-tests found
+    for folder in ("devices", "icds"):  # results of self-tests
         if (known / folder).exists():
             (tmp_path / "other").mkdir(exist_ok=True, mode=0o700)
             (tmp_path / "other" / folder).symlink_to(known / folder)
@@ -110,7 +110,7 @@ def test_a_plan_needs_neither_the_cache_nor_a_child(
     ],
     ids=["model", "options", "instructions"],
 )
-def test_what_a_plan_is_not_of_is_refused(
+def test_plan_for_other_options_is_refused(
     device: DeviceInfo,
     written: tuple[bytes, Path, np.ndarray[Any, Any]],
     graph: Graph,
@@ -120,12 +120,12 @@ def test_what_a_plan_is_not_of_is_refused(
     path = written[1]
     if "exclude_isa" in options and not read_plan(path).about["proven"]:
         pytest.skip("nothing was proven of this device")
-    said = said_by(write_model(graph), Options(device.index, tune="off", plan=path, **options))
-    assert why in said
-    assert "\n" not in said
+    output = error_of(write_model(graph), Options(device.index, tune="off", plan=path, **options))
+    assert why in output
+    assert "\n" not in output
 
 
-def test_another_device_or_version_is_refused(
+def test_plan_for_other_device_or_version_is_refused(
     device: DeviceInfo, written: tuple[bytes, Path, np.ndarray[Any, Any]]
 ) -> None:
     path = written[1]
@@ -139,7 +139,7 @@ def test_another_device_or_version_is_refused(
 
 
 @slow
-def test_a_damaged_plan_is_one_line(
+def test_damaged_plan_file_is_one_line(
     device: DeviceInfo, written: tuple[bytes, Path, np.ndarray[Any, Any]]
 ) -> None:
     model, path, expected = written
@@ -154,14 +154,14 @@ def test_a_damaged_plan_is_one_line(
     options = Options(device.index, tune="off", plan=path)
     for each in (*cuts, *flips, b"", b"tflite-opencl plan 1\n{}\n"):
         path.write_bytes(each)
-        said = said_by(model, options)
-        assert "\n" not in said
-        if not said:  # a byte between the parts says nothing
+        output = error_of(model, options)
+        assert "\n" not in output
+        if not output:  # padding bytes have no meaning
             with contextlib.closing(OpenCLDelegate(options=options)) as delegate:
                 assert np.array_equal(outputs_of(model, delegate), expected)
 
 
-def test_no_plan_is_written_where_no_child_planned(device: DeviceInfo, tmp_path: Path) -> None:
+def test_plan_without_child_cannot_be_written(device: DeviceInfo, tmp_path: Path) -> None:
     options = Options(device.index, tune="off", in_child_first=False)
     with contextlib.closing(OpenCLDelegate(options=options)) as delegate:
         outputs_of(write_model(conv_pool()), delegate)
@@ -169,7 +169,7 @@ def test_no_plan_is_written_where_no_child_planned(device: DeviceInfo, tmp_path:
             delegate.write_plan(tmp_path / "m.plan")
 
 
-def test_a_file_is_hashed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_file_is_hashed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(digests, "_SETTLED_SECONDS", 0)
     monkeypatch.setattr(digests, "_LEAST_BYTES", 0)
     path, values = tmp_path / "m.plan", np.arange(100, dtype=np.uint8)

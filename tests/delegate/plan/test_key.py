@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Keys of plans: the same in each process for the same, and another for all that may matter."""
+"""Keys of plans: equal in each process for equal facts, and different for all that matters."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from tflite_opencl.conformance.cases import all_cases
 
 
 def small() -> Graph:
-    """Return a matrix product and a sum; each call makes other objects."""
+    """Return a matrix product and a sum, as new objects."""
     x, middle, result = (t((2, 8), "int8", 0.5, 3, name=name) for name in ("x", "middle", "y"))
     values = np.arange(64, dtype=np.int8).reshape(8, 8)
     many = tuple(float(np.float32(0.25) + i) for i in range(8))
@@ -55,7 +55,7 @@ def key(graph: Graph) -> str:
 
 
 def with_tensor(graph: Graph, old: Tensor, **changes: Any) -> Graph:
-    """Return the graph with another tensor everywhere in the place of one."""
+    """Return the graph with a tensor replaced everywhere."""
     new = replace(old, **changes)
 
     def of(tensors: Any) -> tuple[Any, ...]:
@@ -98,7 +98,7 @@ def _data(weights: Tensor) -> np.ndarray[Any, Any]:
     return weights.data
 
 
-# What a field of a tensor is changed to.
+# Field of a tensor -> another value.
 OF_TENSORS: Mapping[str, Callable[[Graph], Graph]] = {
     "index": of_weights(index=lambda _: 77),
     "name": of_weights(name=lambda _: "other"),
@@ -151,13 +151,13 @@ OF_GRAPHS: Mapping[str, Any] = {
     "is_called": True,
     "resources": Resources({"cache": np.ones(3, np.float32)}),
 }
-# What no plan follows from: names, and what is asked before there is a graph to plan.
+# Fields that do not affect plans: names, and what is only read before planning.
 _OF_FILES = {
     "tensors", "description", "subgraph", "subgraphs", "input_names", "output_names",
 }  # fmt: skip
 
 
-def test_each_field_is_a_fact_or_none_on_purpose() -> None:
+def test_fields_are_in_key_or_left_out_on_purpose() -> None:
     assert {each.name for each in fields(Tensor)} - {*OF_TENSORS} == {"shape_signature"}
     assert {each.name for each in fields(Node)} - {*OF_NODES} == set()
     assert {each.name for each in fields(Graph)} - {*OF_GRAPHS} == _OF_FILES
@@ -180,7 +180,7 @@ def test_partitions_of_equal_facts_share_a_plan() -> None:
 
 
 @pytest.mark.parametrize("change", [*OF_TENSORS.items(), *MORE.items()], ids=lambda each: each[0])
-def test_another_tensor_is_another_key(change: tuple[str, Callable[[Graph], Graph]]) -> None:
+def test_key_depends_on_tensors(change: tuple[str, Callable[[Graph], Graph]]) -> None:
     graph = small()
     other = change[1](graph)
     assert key(other) != key(graph)
@@ -191,14 +191,14 @@ def test_another_tensor_is_another_key(change: tuple[str, Callable[[Graph], Grap
     assert keys[0] != keys[1]
 
 
-def test_all_kinds_of_blocks_and_ranges_differ() -> None:
+def test_key_depends_on_blocks_and_ranges() -> None:
     names = ("blocks", "block size", "block scales", "ranges", "other ranges", "is_variable")
     keys = {key(({**OF_TENSORS, **MORE})[name](small())) for name in names}
     assert len(keys) == len(names)
 
 
 @pytest.mark.parametrize("field", OF_NODES)
-def test_another_node_is_another_key(field: str) -> None:
+def test_key_depends_on_nodes(field: str) -> None:
     graph = small()
     other = with_node(graph, 1, **{field: OF_NODES[field]})
     assert key(other) != key(graph)
@@ -208,16 +208,16 @@ def test_another_node_is_another_key(field: str) -> None:
 
 
 @pytest.mark.parametrize("field", OF_GRAPHS)
-def test_another_graph_is_another_key(field: str) -> None:
+def test_key_depends_on_graph(field: str) -> None:
     graph = small()
     assert key(replace(graph, **{field: OF_GRAPHS[field]})) != key(graph)
 
 
-def test_why_variables_stay_on_the_cpu_matters() -> None:
+def test_key_depends_on_why_variables_stay_on_cpu() -> None:
     assert key(replace(small(), resources=Resources(why_not="two of them"))) != key(small())
 
 
-def test_the_order_of_ends_and_what_is_inlined_matter() -> None:
+def test_key_depends_on_order_of_inputs_and_inlining() -> None:
     x, y, total = t((3,)), t((3,)), t((3,))
     nodes = [op("ADD", [x, y], [total])]
     one, other = (graph_of(nodes, ends, [total]) for ends in ([x, y], [y, x]))
@@ -238,7 +238,7 @@ CHANGES_OF_TARGETS: Mapping[str, Any] = {
 }
 
 
-def test_another_target_is_another_key() -> None:
+def test_key_depends_on_target() -> None:
     assert {each.name for each in fields(Target)} == {*CHANGES_OF_TARGETS}
     keys = {key_of(target_facts(Target()))}
     for name, value in CHANGES_OF_TARGETS.items():
@@ -247,35 +247,35 @@ def test_another_target_is_another_key() -> None:
 
 
 @slow
-def test_a_key_is_the_same_in_each_process() -> None:
+def test_keys_are_equal_in_each_process() -> None:
     code = (
         "from tests.delegate.plan.test_key import keys_of_suite; print(*keys_of_suite(), sep='\\n')"
     )
-    told = []
+    outputs = []
     for seed in ("1", "2"):
         environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONHASHSEED": seed}
-        told.append(
+        outputs.append(
             subprocess.run(
                 [sys.executable, "-c", code], env=environment, stdout=subprocess.PIPE, check=True
             ).stdout.splitlines()
         )
-    assert told[0] == told[1]
-    assert len({*told[0]}) == len(told[0]) > 100
+    assert outputs[0] == outputs[1]
+    assert len({*outputs[0]}) == len(outputs[0]) > 100
 
 
 def keys_of_suite() -> list[str]:
-    """Return the keys of cases of the suite, each of another op or type, and of a target."""
+    """Return the keys of a target and of suite cases with different ops and types."""
     of_each = {(case.op, case.kind): case for case in all_cases()}
     isa = frozenset({"avx2", "nearest", "vnni", "order_x86"})
     keys = [key(case.make()) for case in of_each.values()]
     return [*dict.fromkeys(keys), key_of(target_facts(Target(isa=isa)))]
 
 
-# Whose text says all that they hold, in an order of their own.
+# Records whose repr has all fields in a fixed order.
 _WHOLE = (str, int, float, bool, bytes, type(None), np.generic)
 
 
-def test_options_are_told_whole_by_their_text() -> None:
+def test_repr_of_options_is_complete() -> None:
     def is_whole(value: Any) -> bool:
         if isinstance(value, Mapping):
             return all(is_whole(each) for pair in value.items() for each in pair)
@@ -293,7 +293,7 @@ def test_options_are_told_whole_by_their_text() -> None:
     assert wrong == {}
 
 
-def test_an_origin_is_the_same_at_other_shapes_and_no_other_graphs() -> None:
+def test_origin_identifies_graph_at_any_shape() -> None:
     def origin(graph: Graph) -> str:
         return origin_of(partition_of(graph, (0, 1)))
 
@@ -318,48 +318,46 @@ def test_an_origin_is_the_same_at_other_shapes_and_no_other_graphs() -> None:
     assert origin(of_shapes[0]) == origin(of_shapes[1])
 
 
-def test_a_digest_of_an_array_that_is_gone_is_not_anothers() -> None:
+def test_digest_is_not_reused_for_new_array_at_same_address() -> None:
     def long(first: int) -> np.ndarray[Any, Any]:
         return np.arange(first, first + 4096, dtype=np.int32)
 
     expected = [values_key(long(first)) for first in range(50)]
     assert len({*expected}) == 50
-    kept = long(7)
-    assert values_key(kept) == values_key(kept) == expected[7]
+    node = long(7)
+    assert values_key(node) == values_key(node) == expected[7]
     for first in range(50):
         array = long(first)
         assert values_key(array) == expected[first]
-        del array  # the next one may come to lie at its place
+        del array  # the next one may get the same address
     gc.collect()
-    assert {*module._digests} == {id(kept)} | {
+    assert {*module._digests} == {id(node)} | {
         place for place, (array, _) in module._digests.items() if array() is not None
     }
 
 
-def test_an_array_is_told_by_its_values_however_they_lie() -> None:
+def test_array_is_identified_by_values_not_layout() -> None:
     array = np.arange(4096, dtype=np.int32).reshape(64, 64)
     assert values_key(array.T) == values_key(np.ascontiguousarray(array.T)) != values_key(array)
     assert values_key(array[:2, :2]) == values_key(array[:2, :2].copy())
 
 
-def test_the_package_s_files_are_known() -> None:
+def test_files_of_package_are_known() -> None:
     names = [os.path.basename(path) for path in module._files()]
     assert {"key.py", "add.cl", "kernel.clh"} <= {*names}
     assert not [name for name in names if name.endswith(".pyc")]
     assert installation_key() != code_digest()
 
 
-def test_another_installation_has_other_plans(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Any
-) -> None:
+def test_key_depends_on_installation(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
     path = tmp_path / "file.py"
     path.write_text("a = 1")
     monkeypatch.setattr(module, "_files", lambda: iter([str(path)]))
-    found = []
+    results = []
     for text, moment in (("a = 1", 1), ("a = 1", 2), ("a = 2", 2), ("a = 10", 2)):
         path.write_text(text)
         os.utime(path, (moment, moment))
-        found.append((installation_key.__wrapped__(), code_digest.__wrapped__()))
-    by_times, by_contents = zip(*found, strict=True)
+        results.append((installation_key.__wrapped__(), code_digest.__wrapped__()))
+    by_times, by_contents = zip(*results, strict=True)
     assert [by_times.count(each) for each in by_times] == [1, 2, 2, 1]
     assert [by_contents.count(each) for each in by_contents] == [2, 2, 1, 1]

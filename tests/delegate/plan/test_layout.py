@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where a program's bytes go: what lives at once lies apart, what does not may share."""
+"""Memory layout: tensors that live at once do not overlap, others may share memory."""
 
 from __future__ import annotations
 
@@ -48,19 +48,19 @@ def program(
     inputs: Sequence[Tensor],
     outputs: Sequence[Tensor],
 ) -> Program:
-    """Return a program of steps that are launches, or a (source, result) view."""
-    made = []
+    """Return a program of steps, each a launch or a view (source, result)."""
+    numbered = []
     for index, step in enumerate(steps):
         if isinstance(step, tuple):
             way = Alternative("view", (), step)
         else:
             way = Alternative("plain", tuple(step))
-        made.append(Step(index, "OP", way))
-    return Program(tuple(made), tuple(inputs), tuple(outputs))
+        numbered.append(Step(index, "OP", way))
+    return Program(tuple(numbered), tuple(inputs), tuple(outputs))
 
 
 def planned(made: Program) -> tuple[int, Mapping[Tensor, int]]:
-    """Return the arena's size and each tensor's offset, of launches that go one by one."""
+    """Return the arena's size and each tensor's offset, for separate launches."""
     layout = layout_of(made)
     return layout.slot_bytes, layout.offsets
 
@@ -99,8 +99,8 @@ def programs(draw: st.DrawFn) -> Program:
 
 
 @given(programs())
-def test_a_run_in_the_planned_arena_keeps_every_value_as_long_as_it_is_read(made: Program) -> None:
-    # Each byte of a model arena names the value it holds; views hold their source's.
+def test_values_survive_until_last_read(made: Program) -> None:
+    # Each byte of a simulated arena holds the name of its value; views have that of their source.
     size, offsets = planned(made)
     arena = np.full(size, -1)
     value: dict[Tensor, int] = {}
@@ -116,7 +116,7 @@ def test_a_run_in_the_planned_arena_keeps_every_value_as_long_as_it_is_read(made
     for number, source in enumerate(offsets):
         if source.data is not None and source not in value:
             write(source, 1000 + number)
-    for _ in range(2):  # the second run must not find its constants overwritten
+    for _ in range(2):  # the first run must not overwrite constants
         for number, source in enumerate(made.inputs):
             write(source, number)
         for index, step in enumerate(made.steps):
@@ -131,13 +131,13 @@ def test_a_run_in_the_planned_arena_keeps_every_value_as_long_as_it_is_read(made
                 for target in entry.writes:
                     write(target, 100 * (index + 1) + number)
                 for source in entry.reads:
-                    check(source)  # work-groups still read while others write
+                    check(source)  # some work-groups still read while others write
         for result in made.outputs:
             check(result)
 
 
 @given(programs())
-def test_launches_of_a_phase_may_run_in_any_order_and_a_group_late(made: Program) -> None:
+def test_launches_of_a_phase_are_independent(made: Program) -> None:
     layout = replace(layout_of(made, is_whole=True), groups=2)
     root, launches = made.roots(), made.launches
     order, own = layout.group_copies.order, layout.group_copies.tensors
@@ -169,7 +169,7 @@ def test_launches_of_a_phase_may_run_in_any_order_and_a_group_late(made: Program
             write(each.writes)
         for each in claimed:
             check([t for t in (*each.reads, *each.writes) if t not in own])
-    for place in order:  # the other group begins when the first one is done
+    for place in order:  # the other group begins after the first one
         reads = launches[place].reads
         if place in layout.group_copies.launches:
             check(reads, 1)
@@ -179,25 +179,25 @@ def test_launches_of_a_phase_may_run_in_any_order_and_a_group_late(made: Program
     check(made.outputs)
 
 
-def test_launches_that_need_each_other_are_of_several_phases() -> None:
+def test_dependent_launches_have_different_phases() -> None:
     first, left, right, both = (tensor(64) for _ in range(4))
     view, other = tensor(64), tensor(64)
-    made = program(
+    whole = program(
         [
             [launch([first], [left])],
             [launch([first], [right])],
             (right, view),
             [launch([left], [both]), launch([view], [other])],
-            [launch([both], [left])],  # which another one reads
+            [launch([both], [left])],  # read by another launch
         ],
         [first],
         [left],
     )
-    assert phases_of(made, no_group_copies(made)) == (0, 0, 1, 1, 2)
+    assert phases_of(whole, no_group_copies(whole)) == (0, 0, 1, 1, 2)
 
 
 @given(programs())
-def test_offsets_are_aligned_and_inside_with_room_to_read_on(made: Program) -> None:
+def test_offsets_are_aligned_with_padding(made: Program) -> None:
     size, offsets = planned(made)
     for placed, offset in offsets.items():
         assert offset % ALIGNMENT == 0
@@ -210,13 +210,13 @@ def chain(sizes: Sequence[int]) -> Program:
     return program(steps, tensors[:1], tensors[-1:])
 
 
-def test_a_chain_needs_two_tensors_at_a_time() -> None:
+def test_chain_needs_memory_of_two_tensors() -> None:
     assert planned(chain([1000] * 20))[0] == 2 * 1024 + SLACK_BYTES
     assert planned(chain([64] * 20))[0] == 2 * 64 + SLACK_BYTES
     assert planned(chain([65] * 20))[0] == 2 * 128 + SLACK_BYTES
 
 
-def test_a_temporary_lives_while_its_alternative_runs() -> None:
+def test_temporary_lives_while_its_alternative_runs() -> None:
     first, middle, last = (tensor(48) for _ in range(3))
     here, there = (temporary("between", (1000,), "uint8") for _ in range(2))
     steps = [
@@ -228,9 +228,9 @@ def test_a_temporary_lives_while_its_alternative_runs() -> None:
     assert size == 1024 + 2 * 64 + SLACK_BYTES
 
 
-def test_a_tensor_read_late_is_kept() -> None:
+def test_tensor_read_late_is_not_overwritten() -> None:
     source, middle, last, result = (tensor(48) for _ in range(4))
-    made = program(
+    chain = program(
         [
             [launch([source], [middle])],
             [launch([middle], [last])],
@@ -239,10 +239,10 @@ def test_a_tensor_read_late_is_kept() -> None:
         [source],
         [result],
     )
-    assert planned(made)[0] == 3 * 64 + SLACK_BYTES
+    assert planned(chain)[0] == 3 * 64 + SLACK_BYTES
 
 
-def test_a_kept_value_is_made_where_the_next_run_finds_it() -> None:
+def test_state_is_written_where_next_run_reads_it() -> None:
     x, middle = tensor(48), tensor(48)
     old, new = (replace(tensor(48), state_name="value") for _ in range(2))
 
@@ -252,7 +252,7 @@ def test_a_kept_value_is_made_where_the_next_run_finds_it() -> None:
     first, last = launch([old, x], [middle]), launch([middle], [new])
     offsets = places([[first], [last]], [new])
     assert offsets[new] == offsets[old] != offsets[middle]
-    # One launch reads the old value and writes the new one, or somebody needs the old one later.
+    # One launch reads the old and writes the new value, or a later one reads the old value.
     for steps in ([[launch([old, x], [new])]], [[first], [last], [launch([old], [x])]]):
         offsets = places(steps, [new])
         assert offsets[new] != offsets[old]
@@ -260,7 +260,7 @@ def test_a_kept_value_is_made_where_the_next_run_finds_it() -> None:
     assert offsets[new] != offsets[old]
 
 
-def test_two_kept_values_that_become_one_lie_apart() -> None:
+def test_states_with_one_new_value_are_separate() -> None:
     x, new = tensor(48), replace(tensor(48), state_name="one")
     old = [replace(tensor(48), state_name=name) for name in ("one", "two")]
     result = replace(new, state_name="two")
@@ -269,36 +269,36 @@ def test_two_kept_values_that_become_one_lie_apart() -> None:
     assert offsets[new] == offsets[result] == offsets[old[0]] != offsets[old[1]]
 
 
-def test_values_of_a_region_lie_there_and_nothing_else_does() -> None:
+def test_region_contains_only_its_values() -> None:
     region = Region({"other": 0, "value": 192, "made": 64}, 256)
     x, middle, result = (tensor(48) for _ in range(3))
     old, new = (replace(tensor(48), state_name="value") for _ in range(2))
-    made, again = (replace(tensor(48), state_name=name) for name in ("made", "other"))
+    first, again = (replace(tensor(48), state_name=name) for name in ("made", "other"))
     steps = [[launch([old, x], [middle])], [launch([middle], [new, result])]]
-    ends = [new, result, made, again]
-    views = [(x, made), (x, again)]  # of an input, as what is assigned to a variable may be
+    ends = [new, result, first, again]
+    views = [(x, first), (x, again)]  # an input, which may be assigned to a variable
     layout = layout_of(program([*steps, *views], [old, x], ends), region=region)
     offsets = layout.offsets
     assert offsets[old] == offsets[new] == 192
-    assert offsets[x] == offsets[made] == offsets[again] == 0
+    assert offsets[x] == offsets[first] == offsets[again] == 0
     assert min(offsets[middle], offsets[result]) >= 256
-    # One that is found is in its own place, whatever else it becomes.
-    layout = layout_of(program([(old, made)], [old], [made]), region=region)
-    assert (layout.offsets[old], layout.offsets[made]) == (192, 192)
+    # An initial value is in its own place, whatever reads it.
+    layout = layout_of(program([(old, first)], [old], [first]), region=region)
+    assert (layout.offsets[old], layout.offsets[first]) == (192, 192)
 
 
-def test_constants_that_tensors_hold_share_with_nothing() -> None:
+def test_arena_constants_do_not_share_memory() -> None:
     constant, source = const(np.zeros(48, np.uint8)), tensor(48)
     middle, result = tensor(48), tensor(48)
-    made = program(
+    chain = program(
         [[launch([source, constant], [middle])], [launch([middle], [result])]], [source], [result]
     )
-    offsets = planned(made)[1]
+    offsets = planned(chain)[1]
     assert offsets[source] == offsets[result]
     assert offsets[constant] not in (offsets[source], offsets[middle])
 
 
-def test_a_program_of_views_alone_has_one_place() -> None:
+def test_program_of_views() -> None:
     source, middle, result = tensor(100), tensor(100), tensor(100)
     size, offsets = planned(program([(source, middle), (middle, result)], [source], [result]))
     assert offsets[source] == offsets[middle] == offsets[result]
@@ -309,37 +309,37 @@ def constant(size: int) -> Constant:
     return Constant(size, lambda: np.zeros(size, np.uint8))
 
 
-def test_constants_lie_one_after_another_each_once() -> None:
+def test_constants_are_stored_once_in_sequence() -> None:
     first, second, third = constant(1), constant(64), constant(65)
-    made = program(
+    whole = program(
         [[launch([], [], [first, second])], [launch([], [], [second]), launch([], [], [third])]],
         [],
         [],
     )
-    assert constants_of(made.launches) == (first, second, third)
-    size, offsets = plan_constants(constants_of(made.launches))
+    assert constants_of(whole.launches) == (first, second, third)
+    size, offsets = plan_constants(constants_of(whole.launches))
     assert dict(offsets) == {first: 0, second: 64, third: 128}
     assert size == 256 + SLACK_BYTES
 
 
 X, Y = Tensor(0, "", (5,), "uint8"), Tensor(1, "", (3,), "int32")
-KEPT = Tensor(2, "", (2,), "uint8", data=np.array([8, 9], np.uint8))
+STATE = Tensor(2, "", (2,), "uint8", data=np.array([8, 9], np.uint8))
 WEIGHTS = Constant(3, lambda: np.array([1, 2, 3], np.uint8))
 BIAS = Constant(8, lambda: np.array([7, -1], np.int32))
 
 
 def two_launches() -> Program:
-    first = Launch("f", "f", 4, 1, {"x": X, "w": WEIGHTS, "n": 11}, (X, KEPT), (Y,))
+    first = Launch("f", "f", 4, 1, {"x": X, "w": WEIGHTS, "n": 11}, (X, STATE), (Y,))
     second = Launch("g", "g", 9, 1, {"b": BIAS, "w": WEIGHTS, "y": Y}, (Y,), (Y,))
     steps = tuple(Step(i, "", Alternative("", (each,))) for i, each in enumerate((first, second)))
     return Program(steps, (X,), (Y,))
 
 
-def test_blocks_hold_tiles_the_slot_and_every_parameter() -> None:
-    made = two_launches()
-    layout = layout_of(made, batch=3)
+def test_parameter_block_contents() -> None:
+    result = two_launches()
+    layout = layout_of(result, batch=3)
     assert layout.constant_bytes == 2 * ALIGNMENT + SLACK_BYTES
-    blocks = layout.blocks(made.launches, [{WEIGHTS: 64}, {WEIGHTS: 128, BIAS: 0}])
+    blocks = layout.blocks(result.launches, [{WEIGHTS: 64}, {WEIGHTS: 128, BIAS: 0}])
     ((x, x_bytes),), ((y, y_bytes),) = layout.inputs, layout.outputs
     slot = layout.slot_bytes
     assert blocks == (4, slot, x, 64, 11, 9, slot, 0, 128, y)
@@ -348,4 +348,4 @@ def test_blocks_hold_tiles_the_slot_and_every_parameter() -> None:
     assert block_of(blocks, 7, 3).tobytes() == second.tobytes()
     assert (x_bytes, y_bytes) == (5, 12)
     assert layout.arena_bytes == 3 * slot
-    assert list(layout.arena_constants) == [KEPT]
+    assert list(layout.arena_constants) == [STATE]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which passes run: all of them by default, and the outputs are the same without any."""
+"""Selection of passes: all by default, and equal outputs without any."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.usefixtures("one_context")
 
 
 def residual() -> Graph:
-    """x -PAD-> p -CONV_2D-> y, (y, z) -ADD-> s: what both passes take."""
+    """Return x -PAD-> p -CONV_2D-> y, (y, z) -ADD-> s, to which both passes apply."""
     conv = Convolution(size=(8, 7, 8), out_c=16, padding="VALID", dtype="uint8").node()
     padded = conv.inputs[0]
     assert padded is not None
@@ -44,15 +44,15 @@ def residual() -> Graph:
     ],
     ids=["none", "fuse_pad", "fuse_add", "all"],
 )
-def test_the_passes_that_are_named_run(names: tuple[str, ...], ops: list[str]) -> None:
+def test_named_passes_run(names: tuple[str, ...], ops: list[str]) -> None:
     partition = partition_of(residual(), range(3))
-    made = run_passes(partition, lambda node: True, names)
-    assert [node.op for node in made.nodes] == ops
-    assert (made is partition) == (not names)
+    result = run_passes(partition, lambda node: True, names)
+    assert [node.op for node in result.nodes] == ops
+    assert (result is partition) == (not names)
 
 
 @pytest.mark.device
-def test_an_engine_runs_those_it_is_told(device: DeviceInfo) -> None:
+def test_engine_runs_selected_passes(device: DeviceInfo) -> None:
     partition = partition_of(residual(), range(3))
     for names, has_pad in (((), True), (tuple(PASSES), False)):
         engine = Engine(Options(device.index, tune="off", passes=names))
@@ -63,5 +63,5 @@ def test_an_engine_runs_those_it_is_told(device: DeviceInfo) -> None:
 
 @pytest.mark.device
 @pytest.mark.parametrize("names", [(), ("fuse_add",)], ids=["none", "one"])
-def test_the_outputs_are_the_same(names: tuple[str, ...], device: DeviceInfo) -> None:
+def test_outputs_are_equal(names: tuple[str, ...], device: DeviceInfo) -> None:
     assert_exact(write_model(residual()), device, passes=names)

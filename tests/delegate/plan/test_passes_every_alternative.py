@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every pass before every alternative of the node that it makes, against TFLite's own kernels.
+"""Every alternative of fused nodes, compared with TFLite's kernels.
 
-What a pass changes, no alternative may take for granted: a 1x1 window with a border is no product
-of matrices.
+Alternatives must not assume what a pass changes: a 1x1 window with a border is not a matrix
+product.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ Borders = tuple[tuple[int, int], tuple[int, int]]
 class Chain:
     """A PAD, a VALID convolution and an ADD; the borders and the ADD may be missing."""
 
-    conv: Convolution  # of what the PAD makes
+    conv: Convolution  # of the PAD's output
     borders: Borders = ((0, 0), (0, 0))
     adds: str = ""  # the ADD's activation; "" for no ADD
 
@@ -93,9 +93,9 @@ def _like(tensor: Tensor, scale: float, zero: int) -> Tensor:
 
 @contextmanager
 def _made_run_as(names: Sequence[str], way: Way) -> Iterator[None]:
-    """Make the nodes that passes made run as the first of these alternatives, on the way's target.
+    """Make fused nodes run the first of these alternatives, on the strategy's target.
 
-    All other nodes run as they would on the device.
+    Other nodes run as usual.
     """
     lower = ops.lower
 
@@ -117,17 +117,19 @@ _LOWER = ops.lower
 
 
 def _alternatives(node: Node, way: Way) -> tuple[Alternative, ...]:
-    """Return a node's alternatives that a way tries: of stand-ins, those that need them."""
-    found = _LOWER(node, replace(Target(rules=installed_rules()), **{**NO_FACTS, **way.facts}))
+    """Return a node's alternatives for a strategy: an emulating one has only those that need it."""
+    alternatives = _LOWER(
+        node, replace(Target(rules=installed_rules()), **{**NO_FACTS, **way.facts})
+    )
     if not way.is_emulated:
-        return found
-    return tuple(e for each in found if (e := emulated(each)).launches != each.launches)
+        return alternatives
+    return tuple(e for each in alternatives if (e := emulated(each)).launches != each.launches)
 
 
 def assert_every_alternative(nodes: Sequence[Node], device: DeviceInfo, way: Way) -> int:
-    """Assert that a chain gives TFLite's outputs, whichever way its fused node runs.
+    """Assert that a chain has TFLite's outputs with each alternative of its fused node.
 
-    Floats may differ as their sums' orders do. Return how many alternatives ran; 0: none is fused.
+    Floats may differ by rounding. Return the number of alternatives that ran; 0: nothing is fused.
     """
     model = chain_model(nodes, outputs=nodes[-1].outputs)
     reference = interpreter(model)
@@ -140,19 +142,19 @@ def assert_every_alternative(nodes: Sequence[Node], device: DeviceInfo, way: Way
             return False
 
     nodes = run_passes(partition_of(graph, range(len(graph.nodes))), accepts).nodes
-    made = next(filter(_is_made, nodes), None)
-    if made is None:
+    result = next(filter(_is_made, nodes), None)
+    if result is None:
         return 0
     given = inputs_for(graph)[1:3]
     expected = [invoke(reference, each) for each in given]
-    names = [each.name for each in _alternatives(made, way)]
+    names = [each.name for each in _alternatives(result, way)]
     for name in names:
         with _made_run_as([name], way):
             delegate = OpenCLDelegate(
                 model, device.index, tune="off", min_nodes_per_partition=1, in_child_first=False
             )
             ours = interpreter(model, delegate)
-        assert (made.op, name) in {(row.op, row.taken) for row in delegate.alternatives}, name
+        assert (result.op, name) in {(row.op, row.taken) for row in delegate.alternatives}, name
         for inputs, wanted in zip(given, expected, strict=True):
             for got, right in zip(invoke(ours, inputs), wanted, strict=True):
                 if right.dtype == np.float32:
@@ -183,9 +185,9 @@ CHAINS = {
 def test_exact(device: DeviceInfo, dtype: str, way: Way) -> None:
     if not _is_tried(device, way, dtype):
         pytest.skip(f"{device.name} does not run {way} of {dtype}")
-    # Stand-ins for instructions take seconds to be built.
+    # Emulations of instructions take seconds to build.
     names = ["1x1", "1x1_after", "depthwise_far"] if way.is_emulated else [*CHAINS]
-    if dtype in EIGHT_BITS:  # in turns: the op tests run both types of every case
+    if dtype in EIGHT_BITS:  # alternating: the op tests run all types
         names = names[(WAYS.index(way) + EIGHT_BITS.index(dtype)) % 2 :: 2]
     for name in names:
         chain = CHAINS[name]
@@ -194,7 +196,7 @@ def test_exact(device: DeviceInfo, dtype: str, way: Way) -> None:
 
 
 def _is_tried(device: DeviceInfo, way: Way, dtype: str) -> bool:
-    """Whether a device runs a way as it would its own, and the way is none of 8 bits alone."""
+    """Whether a device runs a strategy natively, and the strategy is not only for 8 bits."""
     is_for_8_bits = way in (*DOTS, *NVIDIA, *ARM, *X86, STAGED, NEAREST)
     return (
         way_on(device, way) is way
@@ -205,7 +207,7 @@ def _is_tried(device: DeviceInfo, way: Way, dtype: str) -> bool:
 
 @st.composite
 def chains(draw: st.DrawFn) -> Chain:
-    """Draw a chain of which at least one pass makes something, 1x1 windows most of all."""
+    """Draw a chain to which at least one pass applies, often with 1x1 windows."""
     conv = draw(convolutions(is_depthwise=draw(st.booleans())))
     dtype = draw(st.sampled_from([conv.dtype, conv.dtype, "int16", "float32"]))
     if dtype == "int16":

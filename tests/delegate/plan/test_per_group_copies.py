@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What each group of a persistent launch has for itself, and when it makes it."""
+"""Per-group copies of results in a persistent launch, and their order."""
 
 from __future__ import annotations
 
@@ -46,10 +46,10 @@ def program(
     return Program(steps, tuple(inputs), tuple(outputs))
 
 
-def test_what_lies_between_products_is_each_group_s_own() -> None:
+def test_launches_between_products_are_replicated() -> None:
     given, left, right, answer = (tensor() for _ in range(4))
     small = [tensor() for _ in range(5)]
-    made = program(
+    whole = program(
         [
             launch([given], [small[0]]),
             launch([small[0]], [left], tiles=9, weights=1 << 20),
@@ -63,12 +63,12 @@ def test_what_lies_between_products_is_each_group_s_own() -> None:
         [given],
         [answer],
     )
-    found = group_copies(made)
-    assert found.launches == {0, 2, 4, 5}
-    assert found.tensors == {small[0], small[1], small[2], small[3], small[4]}
-    # Both products wait for nothing; what needs them follows both.
-    assert found.order == (0, 1, 3, 2, 4, 5, 6)
-    assert phases_of(made, found) == (0, 0, 1, 0, 1, 1, 1)
+    outcome = group_copies(whole)
+    assert outcome.launches == {0, 2, 4, 5}
+    assert outcome.tensors == {small[0], small[1], small[2], small[3], small[4]}
+    # Both products are independent; their readers follow both.
+    assert outcome.order == (0, 1, 3, 2, 4, 5, 6)
+    assert phases_of(whole, outcome) == (0, 0, 1, 0, 1, 1, 1)
 
 
 @pytest.mark.parametrize(
@@ -81,30 +81,27 @@ def test_what_lies_between_products_is_each_group_s_own() -> None:
         pytest.param({"tiles": 2, "group_items": 64}, id="tiles of many items"),
     ],
 )
-def test_what_takes_long_is_shared(middle: dict[str, int]) -> None:
+def test_large_launches_are_shared(middle: dict[str, int]) -> None:
     size = middle.pop("size", 64)
     given, between, answer = tensor(size), tensor(size), tensor()
     of_group = middle.get("group_items", 1)
-    made = program(
-        [
-            launch([given], [between], **middle),
-            launch([between], [answer], group_items=of_group),
-        ],
+    whole = program(
+        [launch([given], [between], **middle), launch([between], [answer], group_items=of_group)],
         [given],
         [answer],
     )
-    assert not group_copies(made).launches
+    assert not group_copies(whole).launches
 
 
-def test_what_the_host_takes_is_shared() -> None:
+def test_outputs_are_shared() -> None:
     given, answer = tensor(), tensor()
     assert not group_copies(program([launch([given], [answer])], [given], [answer])).launches
 
 
-def test_what_others_share_is_shared() -> None:
-    # Half of `joined` is made by many tiles.
+def test_inputs_of_shared_launches_are_shared() -> None:
+    # Many tiles write half of `joined`.
     given, joined, answer = tensor(), tensor(), tensor()
-    made = program(
+    whole = program(
         [
             launch([given], [joined], tiles=5, weights=100),
             launch([given], [joined]),
@@ -113,22 +110,22 @@ def test_what_others_share_is_shared() -> None:
         [given],
         [answer],
     )
-    assert not group_copies(made).launches
+    assert not group_copies(whole).launches
 
 
-def test_what_is_written_anew_is_read_by_no_late_group() -> None:
+def test_overwritten_tensor_is_not_read_late() -> None:
     given, made_of_it, answer = tensor(), tensor(), tensor()
     steps = [
         launch([given], [made_of_it]),
         launch([made_of_it], [answer]),
-        launch([answer], [given]),  # in place of what the first one reads
+        launch([answer], [given]),  # in place of the first one's input
     ]
     assert not group_copies(program(steps, [given], [answer])).launches
     assert group_copies(program(steps[:2], [given], [answer])).launches == {0}
 
 
-def test_state_is_read_by_no_late_group() -> None:
-    # Its new value comes to lie where it lies.
+def test_state_is_not_read_late() -> None:
+    # Its new value has the same place.
     given, made_of_it, answer = tensor(), tensor(), tensor()
     old, new = (replace(tensor(), state_name="state") for _ in range(2))
     steps = [
@@ -136,13 +133,13 @@ def test_state_is_read_by_no_late_group() -> None:
         launch([made_of_it], [answer]),
         launch([answer], [new]),
     ]
-    made = program(steps, [given, old], [answer, new])
-    assert not group_copies(made).launches
-    layout = layout_of(made, is_whole=True)
+    whole = program(steps, [given, old], [answer, new])
+    assert not group_copies(whole).launches
+    layout = layout_of(whole, is_whole=True)
     assert layout.offsets[new] == layout.offsets[old]
 
 
-def test_what_is_made_in_place_keeps_its_order() -> None:
+def test_order_of_in_place_updates() -> None:
     given, own, early, late, answer, second = (tensor() for _ in range(6))
     steps = [
         launch([given], [own]),
@@ -152,35 +149,35 @@ def test_what_is_made_in_place_keeps_its_order() -> None:
         launch([late], [answer], tiles=9, weights=1 << 20),
         launch([early], [second]),
     ]
-    found = group_copies(program(steps, [given], [answer, second]))
-    assert found.launches == {0, 1, 2, 3}
-    # The one that reads the old value comes before that is gone, though it is needed later.
-    assert found.order == (0, 1, 2, 3, 4, 5)
+    whole = group_copies(program(steps, [given], [answer, second]))
+    assert whole.launches == {0, 1, 2, 3}
+    # The reader of the old value must come before the update, although its result is needed later.
+    assert whole.order == (0, 1, 2, 3, 4, 5)
 
 
-def test_what_nobody_needs_comes_last() -> None:
+def test_unneeded_launches_come_last() -> None:
     given, unused, answer = tensor(), tensor(), tensor()
     steps = [launch([given], [unused]), launch([given], [answer])]
-    made = program(steps, [given], [answer])
-    assert group_copies(made).order == (1, 0)
-    assert unused in layout_of(made, is_whole=True).offsets
+    whole = program(steps, [given], [answer])
+    assert group_copies(whole).order == (1, 0)
+    assert unused in layout_of(whole, is_whole=True).offsets
 
 
-def test_replicas_lie_behind_the_arena_and_each_field_knows_how_far() -> None:
+def test_replicas_follow_arena() -> None:
     given, own, answer = tensor(), tensor(), tensor()
-    made = program([launch([given], [own]), launch([own], [answer])], [given], [answer])
-    layout = replace(layout_of(made, is_whole=True), groups=3)
+    whole = program([launch([given], [own]), launch([own], [answer])], [given], [answer])
+    layout = replace(layout_of(whole, is_whole=True), groups=3)
     size = layout.group_copy_bytes
     assert layout.offsets[own] == layout.slot_bytes
     assert layout.arena_bytes == layout.slot_bytes + 3 * size
-    assert layout.strides(made.launches) == (0, 0, 0, size, 0, 0, size, 0)
+    assert layout.strides(whole.launches) == (0, 0, 0, size, 0, 0, size, 0)
 
 
 @pytest.mark.parametrize(("batch", "is_whole"), [(1, False), (2, True)])
-def test_nothing_else_has_replicas(batch: int, is_whole: bool) -> None:
+def test_other_tensors_have_no_replicas(batch: int, is_whole: bool) -> None:
     given, own, answer = tensor(), tensor(), tensor()
-    made = program([launch([given], [own]), launch([own], [answer])], [given], [answer])
-    layout = layout_of(made, batch, is_whole)
+    whole = program([launch([given], [own]), launch([own], [answer])], [given], [answer])
+    layout = layout_of(whole, batch, is_whole)
     assert layout.group_copies.order == (0, 1)
     assert not layout.group_copies.launches
     assert layout.arena_bytes == layout.slot_bytes * batch

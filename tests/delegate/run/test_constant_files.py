@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files of constants go to the device, and what comes there is what the plan says."""
+"""Upload of constant files, and verification of the uploaded content."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ CONTENTS = [np.random.default_rng(n).integers(0, 256, 640 + 64 * n, np.uint8) fo
 
 @dataclass
 class FakeSource:
-    """Files that may be gone or damaged, or that a memory keeps wrongly."""
+    """Constant files that may be missing, damaged, or corrupted in device memory."""
 
     files: dict[str, Bytes] = field(
         default_factory=lambda: {digest_of(each): each.copy() for each in CONTENTS}
@@ -52,9 +52,9 @@ def plan_of(*contents: Bytes, gap: int = 0) -> BufferPlan:
 
 @pytest.fixture
 def opened(device: DeviceInfo) -> Iterator[Device]:
-    made = Device(device)
-    yield made
-    made.close()
+    opened_device = Device(device)
+    yield opened_device
+    opened_device.close()
 
 
 def read(device: Device, buffer: cl.Buffer, size: int) -> Bytes:
@@ -63,7 +63,7 @@ def read(device: Device, buffer: cl.Buffer, size: int) -> Bytes:
     return values
 
 
-def test_files_lie_one_behind_the_other_and_later_ones_behind_them(opened: Device) -> None:
+def test_files_are_uploaded_in_sequence(opened: Device) -> None:
     weights, source = Weights(opened), FakeSource()
     first = load_constants(weights, opened.queue, [plan_of(*CONTENTS[:1])], source)
     more = load_constants(weights, opened.queue, [plan_of(*CONTENTS)], source)
@@ -77,7 +77,7 @@ def test_files_lie_one_behind_the_other_and_later_ones_behind_them(opened: Devic
 
 
 @pytest.mark.parametrize("place", range(3))
-def test_a_damaged_file_or_none_is_missing_and_nothing_is_taken(opened: Device, place: int) -> None:
+def test_missing_or_damaged_file_uploads_nothing(opened: Device, place: int) -> None:
     weights = Weights(opened)
     for is_gone in (True, False):
         source = FakeSource()
@@ -91,14 +91,14 @@ def test_a_damaged_file_or_none_is_missing_and_nothing_is_taken(opened: Device, 
         assert [*weights.pool.buffers] == []
 
 
-def test_segments_with_a_gap_or_over_each_other_are_none(opened: Device) -> None:
+def test_gaps_and_overlaps_of_segments_are_refused(opened: Device) -> None:
     for gap in (64, -64):
         plan = plan_of(*CONTENTS, gap=gap)
         with pytest.raises(ValueError, match="do not follow each other"):
             load_constants(Weights(opened), opened.queue, [plan], FakeSource())
 
 
-def test_what_memory_does_not_keep_is_an_error_of_the_device(
+def test_corruption_in_device_memory_is_a_device_error(
     opened: Device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if not opened.shares_memory:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Contexts shared by the delegates and models of one process: when they are opened and go."""
+"""The shared OpenCL context of a process: when it is created and released."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ MODEL = write_model(GRAPH)
 
 @pytest.fixture
 def opened(monkeypatch: pytest.MonkeyPatch) -> list[object]:
-    """Collect the contexts that are made; none of another test is left."""
+    """Collect new contexts, after those of other tests were released."""
     gc.collect()
-    made: list[object] = []
+    created: list[object] = []
     make = cl.Context
 
     def counted(*arguments: object) -> cl.Context:
-        made.append(arguments)
+        created.append(arguments)
         return make(*arguments)
 
     monkeypatch.setattr("delegate.run.context._shared", weakref.WeakValueDictionary())
     monkeypatch.setattr(cl, "Context", counted)
-    return made
+    return created
 
 
 def delegate_on(device: DeviceInfo, **options: Any) -> OpenCLDelegate:
@@ -65,7 +65,7 @@ def assert_exact(delegate: OpenCLDelegate) -> None:
     assert np.array_equal(ours[0], expected[0])
 
 
-def test_the_second_opens_no_context_and_builds_nothing(
+def test_second_delegate_shares_context_and_programs(
     device: DeviceInfo, opened: list[object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = delegate_on(device)
@@ -82,9 +82,7 @@ def test_the_second_opens_no_context_and_builds_nothing(
 
 
 @slow
-def test_a_device_profile_and_an_own_context_are_apart(
-    device: DeviceInfo, opened: list[object]
-) -> None:
+def test_profile_and_own_context_are_separate(device: DeviceInfo, opened: list[object]) -> None:
     users = [
         delegate_on(device),
         delegate_on(device, device_profile="v3d"),
@@ -97,13 +95,13 @@ def test_a_device_profile_and_an_own_context_are_apart(
     assert context_of(users[0]) is context_of(users[-1])
 
 
-def test_the_last_close_lets_the_context_go(device: DeviceInfo, opened: list[object]) -> None:
+def test_last_close_releases_context(device: DeviceInfo, opened: list[object]) -> None:
     first, second = delegate_on(device), delegate_on(device)
     model = Model(MODEL, device.index, tune="off")
     alive = interpreter(MODEL, first)
     context = weakref.ref(context_of(first))
     programs = [weakref.ref(each) for each in context_of(first).programs.values()]
-    gc.disable()  # reference counts alone must do it
+    gc.disable()  # by reference counting alone
     try:
         for user in (first, second, first):
             user.close()
@@ -120,7 +118,7 @@ def test_the_last_close_lets_the_context_go(device: DeviceInfo, opened: list[obj
     first.close()
 
 
-def test_a_dropped_delegate_lets_the_context_go(device: DeviceInfo, opened: list[object]) -> None:
+def test_dropped_delegate_releases_context(device: DeviceInfo, opened: list[object]) -> None:
     first, second = delegate_on(device), delegate_on(device)
     assert_exact(second)
     context = weakref.ref(context_of(first))
@@ -147,7 +145,7 @@ def fails(name: str) -> Any:
         ("INVALID_BUFFER_SIZE", False),
     ],
 )
-def test_a_device_that_was_lost_does_not_poison_the_next(
+def test_lost_device_does_not_affect_next(
     device: DeviceInfo,
     opened: list[object],
     monkeypatch: pytest.MonkeyPatch,
@@ -167,7 +165,7 @@ def test_a_device_that_was_lost_does_not_poison_the_next(
     assert len(opened) == 1 + is_lost
 
 
-def test_an_error_of_an_own_context_leaves_the_shared_one(
+def test_error_of_own_context_does_not_affect_shared_one(
     device: DeviceInfo, opened: list[object]
 ) -> None:
     first, apart = delegate_on(device), Device(device)
@@ -176,7 +174,7 @@ def test_an_error_of_an_own_context_leaves_the_shared_one(
     assert context_of(delegate_on(device)) is context_of(first)
 
 
-def test_a_closed_device_says_so(device: DeviceInfo) -> None:
+def test_closed_device_is_an_error(device: DeviceInfo) -> None:
     closed = Device(device)
     closed.close()
     closed.close()
@@ -185,7 +183,7 @@ def test_a_closed_device_says_so(device: DeviceInfo) -> None:
             use()
 
 
-def test_threads_may_open_at_once(device: DeviceInfo, opened: list[object]) -> None:
+def test_threads_can_open_at_once(device: DeviceInfo, opened: list[object]) -> None:
     start, results = threading.Barrier(6), []
 
     def work() -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An opened device: its limits, a device that is gone, OpenCL's errors."""
+"""An opened device: limits, missing devices and translation of OpenCL errors."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from delegate.run.device import Device, opencl
 from tests.support.opencl import opencl_error
 
 
-def test_an_opened_device_knows_its_limits(device: DeviceInfo) -> None:
+def test_limits_of_opened_device(device: DeviceInfo) -> None:
     opened = Device(device)
     assert opened.info == device
     assert opened.max_alloc_bytes >= 1 << 20
@@ -26,13 +26,13 @@ def test_an_opened_device_knows_its_limits(device: DeviceInfo) -> None:
     assert profiled & cl.command_queue_properties.PROFILING_ENABLE
 
 
-def test_a_device_that_is_gone_is_said(device: DeviceInfo) -> None:
+def test_missing_device_is_an_error(device: DeviceInfo) -> None:
     gone = dataclasses.replace(device, name="Gone")
     with pytest.raises(DeviceError, match=r"device Gone \(.*\) is no longer there"):
         Device(gone)
 
 
-def test_opencl_s_errors_become_ours_with_the_call_and_the_status() -> None:
+def test_opencl_errors_are_translated_with_call_and_status() -> None:
     with pytest.raises(DeviceError, match=r"^running: CL_OUT_OF_RESOURCES$"), opencl("running"):
         raise opencl_error(cl.LogicError, "clFinish", cl.status_code.OUT_OF_RESOURCES)
     with pytest.raises(DeviceError, match=r"^running: CL_status -9999$"), opencl("running"):
@@ -50,9 +50,7 @@ def test_opencl_s_errors_become_ours_with_the_call_and_the_status() -> None:
         ("create_buffer", "INVALID_CONTEXT", False),
     ],
 )
-def test_a_refused_size_is_told_apart_from_a_lost_device(
-    call: str, status: str, is_size: bool
-) -> None:
+def test_refused_size_differs_from_device_loss(call: str, status: str, is_size: bool) -> None:
     with pytest.raises(DeviceError, match=f"^allocating: CL_{status}$") as raised:  # noqa: SIM117
         with opencl("allocating"):
             raise opencl_error(cl.MemoryError, call, getattr(cl.status_code, status))

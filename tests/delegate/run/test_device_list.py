@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which devices there are, in which order, and which one a selector means."""
+"""The list of devices, its order, and device selectors."""
 
 from __future__ import annotations
 
@@ -14,17 +14,12 @@ import pytest
 from delegate import DeviceInfo, NoDeviceError, list_devices
 from delegate.plan.dispatch.survey import probe_platforms
 from delegate.run import device_list
-from delegate.run.device_list import (
-    INSTALL_HINT,
-    PERMISSION_HINT,
-    matching,
-    several_devices,
-)
+from delegate.run.device_list import INSTALL_HINT, PERMISSION_HINT, matching, several_devices
 from tests.support.opencl import opencl_error
 from tests.support.process import run_python
 from tests.support.tiers import slow
 
-# pyopencl's wheel also has a driver folder of its own, which its loader reads on first use.
+# The loader in pyopencl's wheel reads its own driver folder on first use.
 LIST = """
 import os, sys
 import pyopencl
@@ -78,11 +73,11 @@ def names(devices: tuple[DeviceInfo, ...]) -> list[str]:
 
 
 @pytest.mark.usefixtures("four_devices")
-def test_gpus_come_first_then_accelerators_cpus_and_others() -> None:
-    found = list_devices()
-    assert names(found) == ["Alpha GC7000", "Beta GC7000", "Npu", "Core", "Odd"]
-    assert [info.index for info in found] == [0, 1, 2, 3, 4]
-    assert [info.type for info in found] == ["gpu", "gpu", "accelerator", "cpu", "custom"]
+def test_order_of_device_types() -> None:
+    devices = list_devices()
+    assert names(devices) == ["Alpha GC7000", "Beta GC7000", "Npu", "Core", "Odd"]
+    assert [info.index for info in devices] == [0, 1, 2, 3, 4]
+    assert [info.type for info in devices] == ["gpu", "gpu", "accelerator", "cpu", "custom"]
 
 
 @pytest.mark.usefixtures("four_devices")
@@ -100,13 +95,13 @@ def test_gpus_come_first_then_accelerators_cpus_and_others() -> None:
         ("slow", [3, 4]),
     ],
 )
-def test_a_selector_is_an_index_or_words(selector: str | int | None, expected: list[int]) -> None:
+def test_selector_is_index_or_words(selector: str | int | None, expected: list[int]) -> None:
     assert [info.index for info in matching(selector)] == expected
 
 
 @pytest.mark.usefixtures("four_devices")
 @pytest.mark.parametrize("selector", [5, "5", -1, "nonesuch", "slow beta", "²"])
-def test_a_selector_that_means_none_is_told_what_there_is(selector: str | int) -> None:
+def test_selector_without_match_lists_devices(selector: str | int) -> None:
     with pytest.raises(NoDeviceError) as raised:
         matching(selector)
     assert str(raised.value) == (
@@ -133,13 +128,13 @@ def test_a_selector_that_means_none_is_told_what_there_is(selector: str | int) -
         ("gc7000", []),
     ],
 )
-def test_a_selector_may_mean_several(selector: str | int | None, expected: list[int]) -> None:
+def test_selector_of_several_devices(selector: str | int | None, expected: list[int]) -> None:
     assert [info.index for info in several_devices(selector)] == expected
 
 
 @pytest.mark.usefixtures("four_devices")
 @pytest.mark.parametrize("selector", ["all nonesuch", "0,nonesuch", "nonesuch,0"])
-def test_a_part_that_means_none_is_an_error(selector: str) -> None:
+def test_part_without_match_is_an_error(selector: str) -> None:
     with pytest.raises(
         NoDeviceError, match="no OpenCL device matches 'nonesuch'; the devices are 0: "
     ):
@@ -147,7 +142,7 @@ def test_a_part_that_means_none_is_an_error(selector: str) -> None:
 
 
 @pytest.mark.usefixtures("four_devices")
-def test_where_one_device_is_needed_several_are_an_error() -> None:
+def test_several_devices_are_an_error_if_one_is_needed() -> None:
     with pytest.raises(NoDeviceError) as raised:
         matching("all gc7000")
     assert str(raised.value) == (
@@ -156,7 +151,7 @@ def test_where_one_device_is_needed_several_are_an_error() -> None:
     )
 
 
-def test_a_name_with_commas_is_one_device(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_name_with_commas_is_one_device(monkeypatch: pytest.MonkeyPatch) -> None:
     device = FakeDevice("llvmpipe (LLVM 15, 256 bits)", CPU)
     monkeypatch.setattr(cl, "get_platforms", lambda: [FakePlatform("A", device)])
     assert several_devices("llvmpipe (LLVM 15, 256 bits)") == ()
@@ -170,7 +165,7 @@ def test_platforms_without_devices_are_named(monkeypatch: pytest.MonkeyPatch) ->
 
 
 class Silent:
-    """A device or platform that says its name and fails where it is asked for its version."""
+    """A device or platform that fails when queried for its version."""
 
     def __init__(self, name: str, *devices: object) -> None:
         self.name, self.type, self.vendor, self.devices = name, GPU, "Maker", devices
@@ -183,7 +178,7 @@ class Silent:
         return self.devices
 
 
-def test_a_device_that_does_not_say_what_it_is_is_left_out(
+def test_device_without_version_is_skipped(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     half = FakePlatform("Half", Silent("Broken"), FakeDevice("Core", CPU))  # type: ignore[arg-type]
@@ -192,8 +187,8 @@ def test_a_device_that_does_not_say_what_it_is_is_left_out(
     monkeypatch.setattr(device_list, "_warned", set())
     with caplog.at_level(logging.WARNING, "delegate"):
         for _ in range(2):
-            (found,) = list_devices()
-            assert (found.index, found.name, found.platform) == (0, "Core", "Half")
+            (devices,) = list_devices()
+            assert (devices.index, devices.name, devices.platform) == (0, "Core", "Half")
     why = "CL_OUT_OF_HOST_MEMORY"
     silent = [
         f"a device of platform Half does not say what it is: clGetDeviceInfo: {why}",
@@ -207,7 +202,7 @@ def test_a_device_that_does_not_say_what_it_is_is_left_out(
 
 
 @pytest.mark.parametrize("call", ["clGetPlatformIDs", "clGetDeviceIDs"])
-def test_a_status_of_a_listing_is_told(call: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_error_while_listing_is_reported(call: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: object) -> NoReturn:
         raise opencl_error(cl.RuntimeError, call, cl.status_code.OUT_OF_HOST_MEMORY)
 
@@ -223,7 +218,7 @@ def test_a_status_of_a_listing_is_told(call: str, monkeypatch: pytest.MonkeyPatc
     assert INSTALL_HINT not in str(caught.value)
 
 
-def test_rusticl_by_name_without_its_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rusticl_by_name_without_variable(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("RUSTICL_ENABLE", raising=False)
     platforms = [FakePlatform("Portable", FakeDevice("Core", GPU)), FakePlatform("rusticl")]
     monkeypatch.setattr(cl, "get_platforms", lambda: platforms)
@@ -233,32 +228,32 @@ def test_rusticl_by_name_without_its_variable(monkeypatch: pytest.MonkeyPatch) -
         matching("mali")
 
 
-def test_another_driver_version_is_another_identity(device: DeviceInfo) -> None:
+def test_identity_has_driver_version(device: DeviceInfo) -> None:
     assert dataclasses.replace(device, index=99).identity == device.identity
     assert dataclasses.replace(device, driver="other").identity != device.identity
     assert dataclasses.replace(device, platform_version="other").identity != device.identity
     assert dataclasses.replace(device, name="other").identity != device.identity
 
 
-def test_a_device_can_be_found_by_its_own_words(device: DeviceInfo) -> None:
+def test_device_is_found_by_its_words(device: DeviceInfo) -> None:
     assert device in matching(f"{device.name} {device.platform}".lower())
     assert matching(device.index) == (device,)
 
 
 @slow
-def test_without_any_driver_the_text_says_what_to_install(tmp_path: Path) -> None:
-    told = run_python(LIST, OCL_ICD_VENDORS=str(tmp_path))
+def test_error_without_driver_says_what_to_install(tmp_path: Path) -> None:
+    message = run_python(LIST, OCL_ICD_VENDORS=str(tmp_path))
     hidden = f"OCL_ICD_VENDORS is {tmp_path}, where alone the loader looks"
-    assert told == f"no OpenCL platform was found; {hidden}; {INSTALL_HINT}\n"
+    assert message == f"no OpenCL platform was found; {hidden}; {INSTALL_HINT}\n"
 
 
 @slow
-def test_rusticl_without_its_variable_is_explained(tmp_path: Path) -> None:
+def test_missing_rusticl_variable_is_explained(tmp_path: Path) -> None:
     if not any(platform.name == "rusticl" for platform in cl.get_platforms()):
         pytest.skip("no rusticl here")
     (tmp_path / "rusticl.icd").write_text("libRusticlOpenCL.so.1\n")
-    told = run_python(LIST, OCL_ICD_VENDORS=str(tmp_path), RUSTICL_ENABLE="")
-    assert told.startswith(
+    message = run_python(LIST, OCL_ICD_VENDORS=str(tmp_path), RUSTICL_ENABLE="")
+    assert message.startswith(
         "no OpenCL device: platform rusticl has none; "
         "rusticl shows devices only with RUSTICL_ENABLE=<driver>; install one: "
     )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Dot products are taken only where the device says that they are accelerated."""
+"""Dot products are used only if the device reports them as accelerated."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from delegate.run.dot_products import is_accelerated
 
 
 @pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> dict[str, object]:
-    """The device's answer: a status and six truths."""
+def device_answer(monkeypatch: pytest.MonkeyPatch) -> dict[str, object]:
+    """The device's answer: a status and six flags."""
     answer: dict[str, object] = {"status": 0, "truths": [0] * 6}
 
     def info(device: int, name: int, size: int, value: C.Array[C.c_uint32], used: None) -> object:
@@ -31,20 +31,20 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> dict[str, object]:
     return answer
 
 
-def test_the_kind_that_is_accelerated(device: DeviceInfo, asked: dict[str, object]) -> None:
+def test_accelerated_kind_is_used(device: DeviceInfo, device_answer: dict[str, object]) -> None:
     opened = Device(device).cl_device
     for truths, signed, mixed in (
-        ([0, 1, 1, 0, 1, 1], False, True),  # Adreno 740 by Mesa 25.0
+        ([0, 1, 1, 0, 1, 1], False, True),  # Adreno 740 with Mesa 25.0
         ([1, 1, 0, 0, 0, 0], True, False),
         ([0, 1, 0, 1, 1, 1], False, False),
     ):
-        asked["truths"] = truths
+        device_answer["truths"] = truths
         assert (is_accelerated(opened, True), is_accelerated(opened, False)) == (signed, mixed)
-    asked |= {"truths": [1] * 6, "status": cl.status_code.INVALID_VALUE}
+    device_answer |= {"truths": [1] * 6, "status": cl.status_code.INVALID_VALUE}
     assert not is_accelerated(opened, True)
 
 
-def test_what_is_not_accelerated_is_not_built(device: DeviceInfo) -> None:
+def test_unaccelerated_kinds_are_not_built(device: DeviceInfo) -> None:
     opened = Device(device)
     for name in ("dot", "mixed_dot"):
         if is_accelerated(opened.cl_device, BY_NAME[name].takes_int8):

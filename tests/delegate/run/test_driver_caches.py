@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Drivers' own cache folders: another one where theirs cannot be written."""
+"""Cache folders of drivers: a replacement if the default cannot be written."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ VARIABLES = ("POCL_CACHE_DIR", "MESA_SHADER_CACHE_DIR", "CUDA_CACHE_PATH")
 
 
 @pytest.fixture(autouse=True)
-def _own_environment(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """None of the variables is set, and nothing was prepared."""
+def _clean_environment(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Unset the variables, and forget earlier preparations."""
     for name in (*VARIABLES, "XDG_CACHE_HOME"):
-        # Set first: what a test leaves in it is taken away then, too.
+        # Set first, so that monkeypatch restores it afterwards.
         monkeypatch.setenv(name, "")
     driver_caches.prepare.cache_clear()
     driver_caches._temporary.cache_clear()
@@ -39,15 +39,13 @@ def given() -> list[str]:
     return [os.environ[name] for name in VARIABLES]
 
 
-def test_a_home_that_can_be_written_is_left_to_the_drivers(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_writable_home_is_left_to_drivers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path / "made" / "later"))
     assert given() == ["", "", ""]
 
 
 @pytest.mark.parametrize("home", ["/dev/null", "/proc/nobody"])
-def test_without_such_a_home_they_get_a_place_in_our_cache(
+def test_unwritable_home_is_replaced_by_our_cache(
     home: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HOME", home)
@@ -56,20 +54,18 @@ def test_without_such_a_home_they_get_a_place_in_our_cache(
     assert (tmp_path / "drivers").stat().st_mode & 0o777 == 0o700
 
 
-def test_where_home_is_full_they_get_another_place(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The home's and our cache's disks are full; shared memory is not."""
+def test_full_home_is_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The disks of home and of our cache are full, but not shared memory."""
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     monkeypatch.setenv("TFLITE_OPENCL_CACHE", str(tmp_path / "cache"))
     real = os.statvfs
 
     def of(path: str | Path) -> SimpleNamespace:
-        found = real(path)
+        result = real(path)
         is_full = Path(path).is_relative_to(tmp_path) or Path(path) == tmp_path
-        free = 16 if is_full else found.f_bavail
+        free = 16 if is_full else result.f_bavail
         return SimpleNamespace(
-            f_blocks=found.f_blocks, f_bavail=free, f_frsize=found.f_frsize, f_files=0, f_favail=0
+            f_blocks=result.f_blocks, f_bavail=free, f_frsize=result.f_frsize, f_files=0, f_favail=0
         )
 
     monkeypatch.setattr(os, "statvfs", of)
@@ -79,20 +75,18 @@ def test_where_home_is_full_they_get_another_place(
         assert folder.is_relative_to(driver_caches._SHARED_MEMORY)
 
 
-def test_a_file_system_without_inodes_left_has_no_room(
+def test_file_system_without_inodes_is_full(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert driver_caches._obstacle(tmp_path) is None
     left = SimpleNamespace(f_blocks=9, f_bavail=1 << 20, f_frsize=4096, f_files=9, f_favail=0)
     monkeypatch.setattr(os, "statvfs", lambda path: left)
     assert driver_caches._obstacle(tmp_path) == f"{tmp_path} has no room left"
-    left.f_files = left.f_blocks = left.f_bavail = 0  # it does not say
+    left.f_files = left.f_blocks = left.f_bavail = 0  # unknown
     assert driver_caches._obstacle(tmp_path) is None
 
 
-def test_where_ours_cannot_be_written_they_get_a_temporary_one(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_unwritable_cache_is_replaced_by_temporary_folder(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", "/dev/null")
     monkeypatch.setenv("TFLITE_OPENCL_CACHE", "/dev/null/ours")
     folders = given()
@@ -100,7 +94,7 @@ def test_where_ours_cannot_be_written_they_get_a_temporary_one(
     assert os.access(Path(folders[0]).parent, os.W_OK)
 
 
-def test_a_folder_that_the_user_named_stays_and_is_named(
+def test_folder_named_by_user_is_kept_and_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HOME", "/dev/null")
@@ -112,7 +106,7 @@ def test_a_folder_that_the_user_named_stays_and_is_named(
     )
 
 
-# What a process sees before it imports the delegate.
+# The environment of a process before it imports the delegate.
 _NO_HOME = (
     "import os, pwd\n"
     f"for name in ('HOME', *{VARIABLES}): os.environ.pop(name)\n"
@@ -126,25 +120,25 @@ _OURS = {"TFLITE_OPENCL_CACHE": "/dev/null/ours"}
 
 
 def surroundings(name: str, folder: Path) -> tuple[str, dict[str, str]]:
-    """Return code to run first, and variables; nothing of the user's can be written."""
+    """Return initial code and variables under which none of the user's files can be written."""
     locked = folder / "locked"
     (locked / "devices").mkdir(parents=True)
     locked.chmod(0)
-    found: dict[str, tuple[str, dict[str, str]]] = {
+    results: dict[str, tuple[str, dict[str, str]]] = {
         "no folder": ("", {"HOME": "/dev/null", **_OURS}),
         "locked home": ("", {"HOME": str(locked), "TFLITE_OPENCL_CACHE": ""}),
         "locked cache": ("", {"HOME": "/dev/null", "TFLITE_OPENCL_CACHE": str(locked)}),
         "no home": (_NO_HOME, {"TFLITE_OPENCL_CACHE": ""}),
         "no temporary": (_NO_TEMPORARY, {"TMPDIR": "", "HOME": "/dev/null", **_OURS}),
     }
-    return found[name]
+    return results[name]
 
 
 @slow
 @pytest.mark.parametrize(
     "name", ["no folder", "locked home", "locked cache", "no home", "no temporary"]
 )
-def test_devices_are_the_same_where_nothing_can_be_written(
+def test_devices_are_listed_without_writable_folders(
     device: DeviceInfo, name: str, tmp_path: Path
 ) -> None:
     first, environment = surroundings(name, tmp_path)
@@ -154,15 +148,13 @@ def test_devices_are_the_same_where_nothing_can_be_written(
         "print([info.name for info in list_devices()])\n"
         "import pyopencl.invoker"  # as the first kernel does
     )
-    told = run_python(code, is_root=False, **environment)
-    assert told == f"{[info.name for info in list_devices()]}\n"
+    message = run_python(code, is_root=False, **environment)
+    assert message == f"{[info.name for info in list_devices()]}\n"
 
 
 @slow
 @pytest.mark.parametrize("name", ["no folder", "locked home", "no temporary"])
-def test_a_model_runs_where_nothing_can_be_written(
-    device: DeviceInfo, name: str, tmp_path: Path
-) -> None:
+def test_model_runs_without_writable_folders(device: DeviceInfo, name: str, tmp_path: Path) -> None:
     path = tmp_path / "model.tflite"
     path.write_bytes(write_model(conv_pool()))
     first, environment = surroundings(name, tmp_path)
@@ -171,5 +163,5 @@ def test_a_model_runs_where_nothing_can_be_written(
         "with Model(sys.argv[1], device=int(sys.argv[2]), tune='off') as model:\n"
         "    print(model.run(model.empty_input())[0].dtype)"
     )
-    told = run_python(code, path, device.index, is_root=False, **environment)
-    assert told in ("uint8\n", "int8\n")
+    message = run_python(code, path, device.index, is_root=False, **environment)
+    assert message in ("uint8\n", "int8\n")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One program on a device: memory, runs and times."""
+"""Executors: memory, runs and times."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ from delegate.run.copy_strategies import (
 from delegate.run.device import Device
 from delegate.run.executor import Executor
 from delegate.run.mapping import unmap
-from tests.support.forms import plain_program
 from tests.support.model import const, graph_of, op
 from tests.support.nets import image, net
 from tests.support.opencl import opencl_error
+from tests.support.programs import fallback_program
 
 # 1 = 0 + 0, 2 = 1 + 0; both are outputs.
 SUMS = net([("ADD", [0, 0], 1), ("ADD", [1, 0], 2)], [1])
@@ -43,18 +43,18 @@ SUMS = net([("ADD", [0, 0], 1), ("ADD", [1, 0], 2)], [1])
 
 def executor_on(device: DeviceInfo, graph: Graph = SUMS, profiling: bool = False) -> Executor:
     opened = Device(device, profiling)
-    return planned_executor(opened, Kernels(opened), plain_program(graph))
+    return planned_executor(opened, Kernels(opened), fallback_program(graph))
 
 
 @cache
 def transfers_on(device: DeviceInfo) -> tuple[str, ...]:
-    """Return the transfers that the delegate may use: it compares their bytes first."""
+    """Return the copy strategies that copy right bytes on the device."""
     opened = Device(device)
     return tuple(DeviceBench(opened, Kernels(opened)).copy_strategies())
 
 
 def require_direct(device: DeviceInfo) -> None:
-    """Skip the test where kernels do not work in mapped memory, and the delegate finds that."""
+    """Skip the test if kernels do not work in mapped memory."""
     if Device(device).shares_memory and DIRECT not in transfers_on(device):
         assert device.platform == "rusticl", f"'{DIRECT}' is wrong on {device.name}"
         pytest.skip(f"{device.platform} {device.driver} keeps another copy of mapped memory")
@@ -67,13 +67,13 @@ def run(executor: Executor, values: NDArray[np.uint8]) -> list[list[int]]:
 
 
 def sums(values: NDArray[np.uint8]) -> list[list[int]]:
-    # One scale and zero point 128 for all: the quantised sum is the plain one.
+    # Equal scales and zero points, so that the quantised sum is the integers' sum.
     real = values.astype(int) - 128
     once = np.clip(2 * real, -128, 127)
     return [(once + 128).tolist(), (np.clip(once + real, -128, 127) + 128).tolist()]
 
 
-def test_runs_follow_each_other_with_their_own_inputs(device: DeviceInfo) -> None:
+def test_consecutive_runs_have_their_inputs(device: DeviceInfo) -> None:
     executor = executor_on(device)
     rng = np.random.default_rng(4)
     for _ in range(4):
@@ -83,14 +83,12 @@ def test_runs_follow_each_other_with_their_own_inputs(device: DeviceInfo) -> Non
 
 @pytest.mark.parametrize("transfer", STRATEGIES)
 @pytest.mark.parametrize("batch", [1, 3])
-def test_every_transfer_brings_the_same_bytes(
-    device: DeviceInfo, transfer: str, batch: int
-) -> None:
+def test_copy_strategies_copy_equal_bytes(device: DeviceInfo, transfer: str, batch: int) -> None:
     if (transfer, batch) == (DIRECT, 1):
         require_direct(device)
     opened = Device(device)
     executor = planned_executor(
-        opened, Kernels(opened), plain_program(SUMS), batch, copy_strategy=transfer
+        opened, Kernels(opened), fallback_program(SUMS), batch, copy_strategy=transfer
     )
     rng = np.random.default_rng(4)
     for _ in range(3):
@@ -105,20 +103,20 @@ def test_every_transfer_brings_the_same_bytes(
 
 @pytest.mark.parametrize("batch", [1, 3])
 @pytest.mark.parametrize("profile", [None, "v3d"])
-def test_blocks_as_arguments_give_the_same_bytes(
+def test_parameter_blocks_as_arguments_have_equal_results(
     device: DeviceInfo, batch: int, profile: str | None
 ) -> None:
     limits = None if profile is None else read_device_profile(profile)
     opened = Device(device, proven=[PARAMS_ARGUMENT], profile=limits)
-    kernels, program = Kernels(opened), plain_program(SUMS)
+    kernels, program = Kernels(opened), fallback_program(SUMS)
     assert all(kernels.is_argument(launch) for launch in program.launches)
     executor = planned_executor(opened, kernels, program, batch)
     values = np.random.default_rng(4).integers(0, 256, batch * 18).astype(np.uint8)
     assert run(executor, values) == sums(values)
 
 
-def test_memory_that_cannot_be_unmapped_is_never_freed() -> None:
-    # pyopencl unmaps once more where the object is freed, and ends the process if that fails, too.
+def test_memory_that_cannot_be_unmapped_is_not_freed() -> None:
+    # pyopencl unmaps again when the object is freed, and aborts if that fails, too.
     class Mapping:
         def release(self, queue: object) -> None:
             raise opencl_error(cl.LogicError, "clEnqueueUnmapMemObject", -5)
@@ -136,7 +134,7 @@ def test_submitted_runs_read_host_arrays(device: DeviceInfo) -> None:
     for transfer in transfers_on(device):
         opened = Device(device)
         executor = planned_executor(
-            opened, Kernels(opened), plain_program(SUMS), copy_strategy=transfer
+            opened, Kernels(opened), fallback_program(SUMS), copy_strategy=transfer
         )
         given, *taken = (executor.copy_strategy.host_array(18) for _ in range(3))
         given[:] = np.arange(18) + 120
@@ -145,10 +143,10 @@ def test_submitted_runs_read_host_arrays(device: DeviceInfo) -> None:
         assert [array.tolist() for array in taken] == sums(given)
 
 
-def test_several_executors_share_a_device(device: DeviceInfo) -> None:
+def test_executors_share_a_device(device: DeviceInfo) -> None:
     opened = Device(device)
     kernels = Kernels(opened)
-    first, second = (planned_executor(opened, kernels, plain_program(SUMS)) for _ in range(2))
+    first, second = (planned_executor(opened, kernels, fallback_program(SUMS)) for _ in range(2))
     low, high = np.full(18, 120, np.uint8), np.full(18, 150, np.uint8)
     for _ in range(2):
         assert run(first, low) == sums(low)
@@ -157,7 +155,7 @@ def test_several_executors_share_a_device(device: DeviceInfo) -> None:
     assert run(second, low) == sums(low)
 
 
-def test_constants_that_launches_read_are_uploaded_and_kept(device: DeviceInfo) -> None:
+def test_constants_are_uploaded_once(device: DeviceInfo) -> None:
     ramp = const(np.arange(18, dtype=np.uint8).reshape(1, 3, 3, 2) + 119, 0.5, 128)
     source, middle, result = image(), image(), image()
     graph = graph_of([op("ADD", [source, ramp], [middle]), op("ADD", [middle, ramp], [result])])
@@ -168,7 +166,7 @@ def test_constants_that_launches_read_are_uploaded_and_kept(device: DeviceInfo) 
 
 
 @pytest.mark.parametrize("wrong", [0, 17, 19])
-def test_a_wrong_size_is_refused_before_anything_runs(device: DeviceInfo, wrong: int) -> None:
+def test_wrong_size_is_refused_before_the_run(device: DeviceInfo, wrong: int) -> None:
     executor = executor_on(device)
     good = np.full(18, 7, np.uint8)
     outputs = [np.zeros(18, np.uint8), np.zeros(18, np.uint8)]
@@ -179,7 +177,7 @@ def test_a_wrong_size_is_refused_before_anything_runs(device: DeviceInfo, wrong:
     assert not outputs[0].any()
 
 
-def test_a_closed_executor_says_so_and_closes_twice(device: DeviceInfo) -> None:
+def test_closed_executor_is_an_error_and_close_is_idempotent(device: DeviceInfo) -> None:
     executor = executor_on(device)
     executor.close()
     executor.close()
@@ -194,39 +192,37 @@ def test_a_closed_executor_says_so_and_closes_twice(device: DeviceInfo) -> None:
         (63, "arena of 256 bytes: one buffer of this device holds at most 63"),
     ],
 )
-def test_what_does_not_fit_in_one_buffer_is_refused(
-    device: DeviceInfo, limit: int, text: str
-) -> None:
+def test_program_larger_than_a_buffer_is_refused(device: DeviceInfo, limit: int, text: str) -> None:
     opened = Device(device)
     opened.max_alloc_bytes = limit
     with pytest.raises(DeviceError, match=text):
-        planned_executor(opened, Kernels(opened), plain_program(SUMS))
+        planned_executor(opened, Kernels(opened), fallback_program(SUMS))
     opened.max_alloc_bytes = 256
-    planned_executor(opened, Kernels(opened), plain_program(SUMS)).close()
+    planned_executor(opened, Kernels(opened), fallback_program(SUMS)).close()
 
 
-def test_a_driver_that_refuses_memory_leaves_none_taken(
+def test_failed_allocation_leaks_no_memory(
     device: DeviceInfo, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made: list[cl.Buffer] = []
+    created: list[cl.Buffer] = []
     real = cl.Buffer
 
     def second_fails(*arguments: object) -> cl.Buffer:
-        if made:
+        if created:
             code = cl.status_code.MEM_OBJECT_ALLOCATION_FAILURE
             raise opencl_error(cl.MemoryError, "clCreateBuffer", code)
-        made.append(real(*arguments))
-        return made[-1]
+        created.append(real(*arguments))
+        return created[-1]
 
     monkeypatch.setattr(cl, "Buffer", second_fails)
     refusal = r"allocating 0 KiB of memory: CL_MEM_OBJECT_ALLOCATION_FAILURE"
     with pytest.raises(DeviceError, match=refusal):
         executor_on(device)
     with pytest.raises(cl.LogicError, match="double-unref"):
-        made[0].release()
+        created[0].release()
 
 
-def test_times_are_of_the_last_run_and_none_before_it(device: DeviceInfo) -> None:
+def test_times_are_of_last_run(device: DeviceInfo) -> None:
     executor = executor_on(device, profiling=True)
     assert executor.profile() == []
     run(executor, np.zeros(18, np.uint8))
@@ -241,7 +237,7 @@ def test_times_are_of_the_last_run_and_none_before_it(device: DeviceInfo) -> Non
 
 
 @pytest.mark.parametrize("code", ["PROFILING_INFO_NOT_AVAILABLE", "INVALID_EVENT", "reversed"])
-def test_event_times_that_are_of_no_use_are_zeros(
+def test_invalid_event_times_are_zero(
     code: str, device: DeviceInfo, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Refusing:
@@ -263,7 +259,7 @@ def test_event_times_that_are_of_no_use_are_zeros(
     executor.close()
 
 
-def test_a_batch_is_copied_where_one_picture_would_be_mapped() -> None:
+def test_batch_is_copied_instead_of_mapped() -> None:
     def of(batch: int, shares_memory: bool) -> list[type[CopyStrategy]]:
         return [copy_strategy_for(name, batch, shares_memory) for name in STRATEGIES]
 
@@ -273,17 +269,19 @@ def test_a_batch_is_copied_where_one_picture_would_be_mapped() -> None:
 
 
 class Interrupted(Exception):
-    """What ends a run from outside."""
+    """An exception that interrupts a run."""
 
 
-def test_an_interrupted_run_ends_before_the_next_one_s_inputs_are_put(
+def test_interrupted_run_ends_before_next_inputs_are_written(
     device: DeviceInfo, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     opened = Device(device)
     if not opened.shares_memory:
         pytest.skip("the host does not see this device's memory")
     require_direct(device)
-    executor = planned_executor(opened, Kernels(opened), plain_program(SUMS), copy_strategy=DIRECT)
+    executor = planned_executor(
+        opened, Kernels(opened), fallback_program(SUMS), copy_strategy=DIRECT
+    )
     transfer = executor.copy_strategy
     assert isinstance(transfer, DirectAccess)
     finish, seen = cl.CommandQueue.finish, []
@@ -304,15 +302,15 @@ def test_an_interrupted_run_ends_before_the_next_one_s_inputs_are_put(
     with monkeypatch.context() as patch:
         patch.setattr(cl.CommandQueue, "finish", watched)
         assert run(executor, second) == sums(second)
-    assert seen == [first.tobytes().hex()]  # waited for, with the first inputs still there
+    assert seen == [first.tobytes().hex()]  # waited for, with the first inputs in place
     executor.close()
 
 
 @pytest.mark.parametrize("transfer", STRATEGIES)
-def test_an_empty_tensor_crosses_as_nothing(device: DeviceInfo, transfer: str) -> None:
+def test_empty_tensor(device: DeviceInfo, transfer: str) -> None:
     if transfer == DIRECT:
         require_direct(device)
-    plain, opened = plain_program(SUMS), Device(device)
+    plain, opened = fallback_program(SUMS), Device(device)
     first, last = image(0, 3), image(0, 3)
     program = replace(plain, inputs=(first, *plain.inputs), outputs=(*plain.outputs, last))
     executor = planned_executor(opened, Kernels(opened), program, copy_strategy=transfer)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Planted kernels and buffers that break a device profile's limits: each is refused, by name."""
+"""Kernels and buffers beyond a device profile's limits are refused with the limit's name."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from delegate.plan.dispatch.kernels import Kernels
 from delegate.plan.dispatch.planned import planned_executor
 from delegate.run.device import Device, allowed, identity_with
 from tests.delegate.run.test_executor import SUMS, run, sums
-from tests.support.forms import plain_program
+from tests.support.programs import fallback_program
 from tests.support.tiers import slow
 
 V3D = read_device_profile("v3d")
 ROOT = Path(__file__).resolve().parents[3]
 HEAD = "kernel void planted(global int* a, global int* b, global int* c, int d"
-# What is wrong -> (a kernel that does it, what is said of it)
+# Violation -> (a kernel with it, the error)
 BROKEN = {
     "long": (f"{HEAD}) {{ long x = a[d]; a[0] = (int)(x * x >> 32); }}", "64-bit integers"),
     "ulong4": (f"{HEAD}) {{ ulong4 x = (ulong4)(a[d]); a[0] = x.s3 != 7; }}", "64-bit integers"),
@@ -52,13 +52,13 @@ def limited(device: DeviceInfo) -> Kernels:
 def launch_of(
     source: str, folder: Path, monkeypatch: pytest.MonkeyPatch, group_items: int = 64
 ) -> Launch:
-    """Return a launch of a planted file."""
+    """Return a launch of a kernel file with this text."""
     monkeypatch.setattr(sources, "text_of", lambda file: source)
     return Launch("planted", "planted", 1, group_items, {}, (), ())
 
 
 @pytest.mark.parametrize("what", BROKEN)
-def test_what_the_compiler_must_refuse(
+def test_violations_of_language_are_refused(
     what: str, limited: Kernels, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source, words = BROKEN[what]
@@ -79,7 +79,7 @@ def test_what_the_compiler_must_refuse(
     ],
     ids=["local", "arguments", "group"],
 )
-def test_what_the_driver_takes_and_the_profile_does_not(
+def test_violations_of_limits_are_refused(
     source: str, reason: str, device: DeviceInfo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     opened = Device(device, profile=replace(V3D, max_argument_bytes=232, name="small"))
@@ -91,14 +91,14 @@ def test_what_the_driver_takes_and_the_profile_does_not(
         kind = cl.kernel_work_group_info.LOCAL_MEM_SIZE
         if not built.get_work_group_info(kind, opened.cl_device):
             pytest.skip(f"{device.driver} says of every kernel that it needs no local memory")
-    found = Kernels(opened).check([launch])
-    assert found is not None
+    result = Kernels(opened).check([launch])
+    assert result is not None
     assert re.search(
-        reason.replace("256", "232") + r" \(device profile small\)", f"kernel planted {found}"
+        reason.replace("256", "232") + r" \(device profile small\)", f"kernel planted {result}"
     )
 
 
-def test_without_a_profile_the_same_kernels_run(
+def test_same_kernels_run_without_profile(
     device: DeviceInfo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plain = Kernels(Device(device))
@@ -106,7 +106,7 @@ def test_without_a_profile_the_same_kernels_run(
         assert plain.check([launch_of(source, tmp_path, monkeypatch)]) is None
 
 
-def test_a_group_is_cut_to_the_profiles_size(
+def test_work_group_size_is_limited_by_profile(
     device: DeviceInfo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source = f"{HEAD}) {{ a[get_global_id(0)] = d; }}"
@@ -116,7 +116,7 @@ def test_a_group_is_cut_to_the_profiles_size(
         assert limited.kernel(launch)[1] == most
 
 
-def test_an_argument_of_unknown_size_is_refused(
+def test_argument_of_unknown_size_is_refused(
     limited: Kernels, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source = f"typedef struct {{ int x[400]; }} big; {HEAD}, big e) {{ a[0] = e.x[d]; }}"
@@ -125,10 +125,10 @@ def test_an_argument_of_unknown_size_is_refused(
     assert "its bytes cannot be told" in reason
 
 
-def test_buffers_keep_the_profiles_size(device: DeviceInfo) -> None:
+def test_buffer_size_is_limited_by_profile(device: DeviceInfo) -> None:
     small = Device(device, profile=replace(V3D, max_alloc_bytes=100))
     with pytest.raises(DeviceError) as raised:
-        planned_executor(small, Kernels(small), plain_program(SUMS))
+        planned_executor(small, Kernels(small), fallback_program(SUMS))
     assert re.fullmatch(
         r"arena of \d+ bytes: one buffer of this device holds at most 100 \(device profile v3d\)",
         str(raised.value),
@@ -138,15 +138,15 @@ def test_buffers_keep_the_profiles_size(device: DeviceInfo) -> None:
     small.buffer("spare memory", cl.mem_flags.READ_WRITE, 100).release()
 
 
-def test_what_keeps_the_limits_runs(device: DeviceInfo) -> None:
+def test_kernel_within_limits_runs(device: DeviceInfo) -> None:
     opened = Device(device, profile=V3D)
     values = np.arange(18, dtype=np.uint8)
-    assert run(planned_executor(opened, Kernels(opened), plain_program(SUMS)), values) == sums(
+    assert run(planned_executor(opened, Kernels(opened), fallback_program(SUMS)), values) == sums(
         values
     )
 
 
-def test_facts_are_the_profiles(device: DeviceInfo) -> None:
+def test_facts_are_those_of_profile(device: DeviceInfo) -> None:
     plain, limited = Device(device), Device(device, profile=V3D)
     assert limited.info == plain.info
     assert (limited.type, limited.vector_width) == ("gpu", 1)
@@ -156,7 +156,7 @@ def test_facts_are_the_profiles(device: DeviceInfo) -> None:
     assert Device(device, profile=huge).vector_width == plain.vector_width
 
 
-def test_instructions_the_profile_lacks_are_not_proven(device: DeviceInfo) -> None:
+def test_instructions_are_limited_by_profile(device: DeviceInfo) -> None:
     proof = examine(device, V3D)
     assert proof.failure is None
     assert proof.isa <= {*V3D.isa}
@@ -165,7 +165,7 @@ def test_instructions_the_profile_lacks_are_not_proven(device: DeviceInfo) -> No
     assert allowed(["vnni"], None) == ["vnni"]
 
 
-def test_caches_tell_profiles_apart(device: DeviceInfo) -> None:
+def test_caches_distinguish_profiles(device: DeviceInfo) -> None:
     other = replace(V3D, local_mem_bytes=V3D.local_mem_bytes - 1)
     identities = {identity_with(device, each) for each in (None, V3D, other)}
     assert len(identities) == 3
@@ -174,13 +174,13 @@ def test_caches_tell_profiles_apart(device: DeviceInfo) -> None:
 
 
 @slow
-def test_a_device_that_fails_under_a_profile_is_not_used(device: DeviceInfo) -> None:
+def test_device_that_fails_under_profile_is_not_used(device: DeviceInfo) -> None:
     proof = examine(device, replace(V3D, max_argument_bytes=8, name="tiny"))
     assert proof.failure is not None
     assert re.search(r"needs \d+ bytes of arguments: .* 8 \(device profile tiny\)", proof.failure)
 
 
-def test_the_runtime_makes_no_sub_buffers() -> None:
-    # So a profile's sub_buffer_align_bytes is kept: tensors are offsets within one buffer.
+def test_runtime_creates_no_sub_buffers() -> None:
+    # Tensors are offsets within one buffer, so sub_buffer_align_bytes cannot be violated.
     sources = (ROOT / "delegate").rglob("*.py")
     assert [path.name for path in sources if "get_sub_region" in path.read_text()] == []

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""OpenCL libraries that end or hold the process that opens them: a child, and never this one."""
+"""OpenCL libraries that kill or hang a process that opens them: only a child process does."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ print("process", os.getpid())
 
 @pytest.fixture
 def fatal(tmp_path: Path) -> Fatal:
-    """Return the library beside the machine's drivers."""
+    """Return the library, listed with the system's drivers."""
     built = build_fatal(tmp_path)
     if built is None:
         pytest.skip(NO_COMPILER)
@@ -46,7 +46,7 @@ def fatal(tmp_path: Path) -> Fatal:
 
 
 def listed(fatal: Fatal, kind: str, seconds: int = 60) -> tuple[list[str], int, int]:
-    """Return the warnings of a process that lists devices, how many it finds, and its id."""
+    """Return the warnings, the number of devices and the id of a process that lists devices."""
     *warnings, devices, process = run_python(LIST, seconds, **fatal.environment(kind)).splitlines()
     return warnings, int(devices.split()[1]), int(process.split()[1])
 
@@ -61,7 +61,7 @@ def listed(fatal: Fatal, kind: str, seconds: int = 60) -> tuple[list[str], int, 
         ("hang", "it gave no answer within 5 s"),
     ],
 )
-def test_a_fatal_library_is_left_out_and_named(fatal: Fatal, kind: str, why: str) -> None:
+def test_fatal_library_is_skipped_and_named(fatal: Fatal, kind: str, why: str) -> None:
     warnings, devices, process = listed(fatal, kind, 5 if kind == "hang" else 60)
     assert warnings == [
         f"the OpenCL library {fatal.library} is left out: {why}; to be rid of it, remove "
@@ -70,7 +70,7 @@ def test_a_fatal_library_is_left_out_and_named(fatal: Fatal, kind: str, why: str
     opened = fatal.openings
     assert opened
     assert process not in opened
-    # What is known costs no child, the warning stays, and another start finds the same devices.
+    # Later starts need no child, warn again and find the same devices.
     assert listed(fatal, kind)[:2] == (warnings, devices)
     assert fatal.openings == opened
     fatal.icd.unlink()
@@ -78,7 +78,7 @@ def test_a_fatal_library_is_left_out_and_named(fatal: Fatal, kind: str, why: str
 
 
 @slow
-def test_a_child_that_is_killed_costs_no_library(fatal: Fatal) -> None:
+def test_killed_child_blames_no_library(fatal: Fatal) -> None:
     warnings, devices, process = listed(fatal, "kill")
     assert (warnings, devices) == ([], 0)
     assert len(fatal.openings) == 2
@@ -88,21 +88,23 @@ def test_a_child_that_is_killed_costs_no_library(fatal: Fatal) -> None:
 
 @slow
 @pytest.mark.parametrize("arguments", [["--version"], ["--list_devices"], ["--use_gpu"]])
-def test_no_command_opens_it(fatal: Fatal, tmp_path: Path, arguments: list[str]) -> None:
+def test_commands_do_not_open_fatal_library(
+    fatal: Fatal, tmp_path: Path, arguments: list[str]
+) -> None:
     write_files(tmp_path)
     command = [sys.executable, "-m", "label_image", *FILES, *arguments]
     environment = os.environ | {"PYTHONPATH": str(ROOT)} | fatal.environment("abort")
     with subprocess.Popen(
         command, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
     ) as ran:
-        said, _ = ran.communicate(timeout=300)
-    assert f"WARN: the OpenCL library {fatal.library} is left out: ".encode() in said
-    assert ran.returncode in (0, 2)  # 2: the machine has no other library
+        output, _ = ran.communicate(timeout=300)
+    assert f"WARN: the OpenCL library {fatal.library} is left out: ".encode() in output
+    assert ran.returncode in (0, 2)  # 2 if there is no other library
     assert ran.pid not in fatal.openings
 
 
 @slow
-def test_a_library_that_says_it_has_nothing_is_opened(fatal: Fatal) -> None:
+def test_library_without_platforms_is_opened(fatal: Fatal) -> None:
     for _ in range(2):
         warnings, _, process = listed(fatal, "error")
         assert warnings == []
@@ -111,7 +113,7 @@ def test_a_library_that_says_it_has_nothing_is_opened(fatal: Fatal) -> None:
 
 
 @slow
-def test_a_changed_file_is_tried_again(fatal: Fatal) -> None:
+def test_changed_library_is_tested_again(fatal: Fatal) -> None:
     listed(fatal, "error")
     fatal.icd.write_text(f"{fatal.library}\n\n")
     process = listed(fatal, "abort")[2]
@@ -119,7 +121,7 @@ def test_a_changed_file_is_tried_again(fatal: Fatal) -> None:
 
 
 @slow
-def test_the_only_library_is_fatal(fatal: Fatal) -> None:
+def test_only_library_is_fatal(fatal: Fatal) -> None:
     for file in fatal.vendors.glob("*.icd"):
         if file != fatal.icd:
             file.unlink()
@@ -128,21 +130,19 @@ def test_the_only_library_is_fatal(fatal: Fatal) -> None:
     assert process not in fatal.openings
 
 
-def test_what_was_kept_may_be_foreign_or_old(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_foreign_or_old_records_are_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 1e9
     monkeypatch.setattr(icds.time, "time", lambda: now)
     for content in (b"", b"[]", b"{", b"\xff", b'{"failures": [], "time": 0}', b'{"time": 1}'):
         assert icds._stored_failures(content) is None
     old = now - 7200
     for failures, at, known in (({}, old, {}), ({"a": "b"}, now - 60, {"a": "b"})):
-        kept = json.dumps({"failures": failures, "time": at}).encode()
-        assert icds._stored_failures(kept) == known
+        record = json.dumps({"failures": failures, "time": at}).encode()
+        assert icds._stored_failures(record) == known
     assert icds._stored_failures(json.dumps({"failures": {"a": "b"}, "time": old}).encode()) is None
 
 
-def test_what_the_loader_opens_is_found_by_its_variables(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_loaders_variables_are_followed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("OPENCL_VENDOR_PATH", "OCL_ICD_FILENAMES", "PYOPENCL_HOME"):
         monkeypatch.delenv(name, raising=False)
     own = tmp_path / "home" / ".libs"
@@ -159,7 +159,7 @@ def test_what_the_loader_opens_is_found_by_its_variables(
     assert list_icds() == [a, wheel_s]
     monkeypatch.setenv("OCL_ICD_VENDORS", a.path)
     monkeypatch.setenv("OCL_ICD_FILENAMES", f"libb.so:{own / 'own.icd'}")
-    # Khronos' loader reads it, and ocl-icd, which pyopencl's wheels have, does not.
+    # Khronos' loader reads it; ocl-icd, which pyopencl's wheels contain, does not.
     monkeypatch.setattr(icds, "icd_loader_reads", lambda variable: False)
     assert list_icds() == [a, wheel_s]
     monkeypatch.setattr(icds, "icd_loader_reads", lambda variable: True)
@@ -170,7 +170,7 @@ def test_what_the_loader_opens_is_found_by_its_variables(
 
 
 def _listing(libraries: Sequence[str], environment: pytest.MonkeyPatch) -> Path:
-    """Return the folder that a loader is led to, with pyopencl's wheel out of the way."""
+    """Return the folder that the loader reads, without pyopencl's wheel."""
     environment.delenv("PYOPENCL_HOME", raising=False)
     return Path(icds._listing([Icd(each, each) for each in libraries])["OCL_ICD_VENDORS"])
 
@@ -186,21 +186,21 @@ ODD: dict[str, Callable[[Path], object]] = {
 
 @pytest.mark.parametrize("odd", ODD)
 @pytest.mark.parametrize("name", ["00.icd", "99.icd"])
-def test_the_loader_s_list_is_right_whatever_lies_in_the_cache(
+def test_loaders_folder_is_right_with_damaged_cache(
     odd: str, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(cache.ENVIRONMENT_VARIABLE, str(tmp_path / "cache"))
     file = _listing(["liba.so", "libb.so"], monkeypatch) / name
     file.unlink(missing_ok=True)
     ODD[odd](file)
-    found = _listing(["liba.so", "libb.so"], monkeypatch)
-    assert {each.name: each.read_text() for each in found.glob("*.icd")} == {
+    result = _listing(["liba.so", "libb.so"], monkeypatch)
+    assert {each.name: each.read_text() for each in result.glob("*.icd")} == {
         "00.icd": "liba.so\n",
         "01.icd": "libb.so\n",
     }
 
 
-def test_the_loader_s_list_is_written_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_loaders_folder_is_written_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(cache.ENVIRONMENT_VARIABLE, str(tmp_path / "cache"))
     folder = _listing(["liba.so"], monkeypatch)
     first = os.stat(folder / "00.icd")
@@ -213,12 +213,12 @@ def test_the_loader_s_list_is_written_once(tmp_path: Path, monkeypatch: pytest.M
     [
         ("libpocl.so.2.10.0", True),
         ("/usr/lib/libpocl.so.3.1", True),
-        ("libpocl.so.2.8.0", False),  # 1.8, as Ubuntu 22.04 has it
+        ("libpocl.so.2.8.0", False),  # 1.8, as in Ubuntu 22.04
         ("libpocl.so.2", False),
         ("libother.so.9.9", False),
     ],
 )
-def test_pypi_s_pocl_is_left_out_where_the_system_has_a_newer_one(
+def test_pypi_pocl_is_skipped_if_system_has_newer_one(
     system_s: str, is_left_out: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     own = tmp_path / "home" / ".libs"
@@ -236,12 +236,12 @@ def test_pypi_s_pocl_is_left_out_where_the_system_has_a_newer_one(
         ("libother.so", ""),
         ("libpocl-21062cec.so", why),
     ]
-    # A child hides it from its own loader, and a second look there finds no trace of it.
+    # A child hides it from its loader, and later does not see it.
     monkeypatch.setattr(icds, "_is_prepared", False)
     icds.trust()
-    kept = [icd.library for icd in list_icds()]
-    assert ("libpocl-21062cec.so" in kept) != is_left_out
-    assert {system_s, "libother.so"} <= {*kept}
+    entries = [icd.library for icd in list_icds()]
+    assert ("libpocl-21062cec.so" in entries) != is_left_out
+    assert {system_s, "libother.so"} <= {*entries}
 
 
 @pytest.mark.parametrize(
@@ -249,24 +249,24 @@ def test_pypi_s_pocl_is_left_out_where_the_system_has_a_newer_one(
     [b"\0abc", b"x" * 300, b"/" + b"x" * 5000, b"\xff.so"],
     ids=["a zero byte", "a long name", "a long path", "no UTF-8"],
 )
-def test_a_file_of_nonsense_keeps_no_other_from_the_loader(
+def test_invalid_icd_file_does_not_hide_others(
     content: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "a.icd").write_text("liba.so")
     (tmp_path / "b.icd").write_bytes(content)
     monkeypatch.setenv("OCL_ICD_VENDORS", str(tmp_path))
     monkeypatch.setenv("PYOPENCL_HOME", "")
-    found = list_icds()
-    assert [os.fsencode(icd.library) for icd in found] == [b"liba.so", content]
-    assert icds._state_of(found)
-    folder = Path(icds._listing(found)["OCL_ICD_VENDORS"])
+    result = list_icds()
+    assert [os.fsencode(icd.library) for icd in result] == [b"liba.so", content]
+    assert icds._state_of(result)
+    folder = Path(icds._listing(result)["OCL_ICD_VENDORS"])
     assert [path.read_bytes() for path in sorted(folder.iterdir())] == [
         b"liba.so\n",
         content + b"\n",
     ]
 
 
-def test_a_folder_that_cannot_be_kept_is_a_temporary_one(
+def test_unwritable_cache_uses_temporary_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(cache.ENVIRONMENT_VARIABLE, "/proc/none")
@@ -276,7 +276,7 @@ def test_a_folder_that_cannot_be_kept_is_a_temporary_one(
     assert file.read_text() == "liba.so\n"
 
 
-def test_a_child_that_says_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_silent_child(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     python = tmp_path / "python"
     python.write_text("#!/bin/sh\nexit 3\n")
     python.chmod(0o755)

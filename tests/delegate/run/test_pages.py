@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Large buffers of devices that have the host's memory lie in large pages, where Linux has them."""
+"""Huge pages for large buffers of devices that share the host's memory."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SIZE = 5 << 20
 
 
 def flags_at(address: int) -> list[str]:
-    """Return what Linux says of the mapping that an address lies in; [] where it says nothing."""
+    """Return Linux's flags of the mapping at an address; [] if unknown."""
     is_its = False
     for line in Path("/proc/self/smaps").read_text().splitlines():
         if (place := re.match(r"([0-9a-f]+)-([0-9a-f]+) ", line)) is not None:
@@ -34,29 +34,29 @@ def flags_at(address: int) -> list[str]:
 
 
 def resident_bytes() -> int:
-    """Return the memory that this process has now."""
+    """Return this process's resident memory."""
     return int(Path("/proc/self/statm").read_text().split()[1]) * mmap.PAGESIZE
 
 
 def written_and_read(device: Device) -> cl.Buffer:
-    """Return a buffer whose bytes went up and came back."""
+    """Return a buffer after a round trip of its bytes."""
     buffer = device.buffer("memory", cl.mem_flags.READ_WRITE, SIZE)
     values = np.random.default_rng(0).integers(0, 256, SIZE).astype(np.uint8)
-    kept = np.empty_like(values)
+    result = np.empty_like(values)
     cl.enqueue_copy(device.queue, buffer, values)
-    cl.enqueue_copy(device.queue, kept, buffer)
-    np.testing.assert_array_equal(kept, values)
+    cl.enqueue_copy(device.queue, result, buffer)
+    np.testing.assert_array_equal(result, values)
     return buffer
 
 
-def test_they_are_aligned_zeros_and_end_with_what_has_them() -> None:
+def test_pages_are_aligned_zeroed_and_freed_with_owner() -> None:
     values = in_large_pages(SIZE)
     assert values is not None
     assert values.size == SIZE
     address = values.__array_interface__["data"][0]
     assert address % (2 << 20) == 0
     assert not values.any()
-    if flags := flags_at(address):  # qemu-user says nothing
+    if flags := flags_at(address):  # qemu-user reports no flags
         assert "hg" in flags  # MADV_HUGEPAGE
     values[:] = 1
     before = resident_bytes()
@@ -65,12 +65,12 @@ def test_they_are_aligned_zeros_and_end_with_what_has_them() -> None:
     assert resident_bytes() < before - (4 << 20)
 
 
-def test_a_few_bytes_need_none() -> None:
+def test_small_buffers_need_no_huge_pages() -> None:
     assert in_large_pages(1 << 20) is None
 
 
 @pytest.mark.parametrize("why", ["no such system", "no room"])
-def test_without_them_memory_is_the_drivers(monkeypatch: pytest.MonkeyPatch, why: str) -> None:
+def test_driver_allocates_without_huge_pages(monkeypatch: pytest.MonkeyPatch, why: str) -> None:
     def refused(*_: object, **__: object) -> mmap.mmap:
         raise OSError(12, "Cannot allocate memory")
 
@@ -83,26 +83,26 @@ def test_without_them_memory_is_the_drivers(monkeypatch: pytest.MonkeyPatch, why
 
 @pytest.mark.device
 @pytest.mark.parametrize("has_large", [True, False])
-def test_a_buffer_keeps_what_is_written_to_it(
+def test_buffer_content_survives(
     device: DeviceInfo, monkeypatch: pytest.MonkeyPatch, has_large: bool
 ) -> None:
     if not has_large:
         monkeypatch.setattr("delegate.run.device.in_large_pages", lambda _: None)
     opened = Device(device)
     buffer = written_and_read(opened)
-    gc.collect()  # what holds the memory is the buffer
+    gc.collect()  # the buffer owns the memory
     assert written_and_read(opened) is not buffer
     buffer.release()
 
 
 def mapped_bytes(path: Path) -> int:
-    """Return how much of a file is in this process."""
+    """Return the resident size of a mapped file."""
     lines = Path("/proc/self/smaps").read_text().splitlines()
     begin = next(at for at, line in enumerate(lines) if line.endswith(str(path)))
     return next(int(s.split()[1]) for s in lines[begin:] if s.startswith("Rss:")) << 10
 
 
-def test_pages_of_a_file_go_and_come_again(tmp_path: Path) -> None:
+def test_pages_of_file_can_be_dropped(tmp_path: Path) -> None:
     content = np.random.default_rng(1).integers(0, 256, 1 << 22, np.uint8)
     (tmp_path / "model").write_bytes(content.tobytes())
     view = open_model(tmp_path / "model")
@@ -117,11 +117,11 @@ def test_pages_of_a_file_go_and_come_again(tmp_path: Path) -> None:
     assert np.array_equal(np.frombuffer(view, np.uint8), content)
 
 
-def test_memory_that_is_no_files_stays() -> None:
+def test_anonymous_memory_is_not_dropped() -> None:
     for values in (np.arange(1 << 16), np.frombuffer(bytes(range(256)) * 256, np.uint8)):
-        kept = values.copy()
+        copy = values.copy()
         drop_pages(values)
-        assert np.array_equal(values, kept)
+        assert np.array_equal(values, copy)
     pages = in_large_pages(1 << 22)
     if pages is not None:
         pages[:] = 3

@@ -18,7 +18,7 @@ ONE = (Tensor(7, "scores", (4,), "float32"),)
 
 
 class Fake:
-    """An executor that gives these numbers."""
+    """An executor with these outputs."""
 
     def __init__(self, gives: Any, uses_fp16: bool, outputs: Sequence[Tensor] = ONE) -> None:
         self.gives, self.uses_fp16, self.outputs = gives, uses_fp16, outputs
@@ -47,7 +47,7 @@ def halves(*values: float) -> Fake:
 @pytest.mark.parametrize(
     "values", [(1, np.inf, 3, 4), (np.nan,) * 4, (0, 0, 0, 0), (1, 2, 3, -np.inf)]
 )
-def test_a_run_out_of_range_is_done_again(
+def test_overflowing_run_is_repeated(
     values: tuple[float, ...], caplog: pytest.LogCaptureFixture
 ) -> None:
     floats = Fake([[1, 2, 3, 4]], False)
@@ -59,7 +59,7 @@ def test_a_run_out_of_range_is_done_again(
     assert "runs in float32 from now on" in record.getMessage()
 
 
-def test_a_run_within_it_is_taken(caplog: pytest.LogCaptureFixture) -> None:
+def test_run_within_range_is_used(caplog: pytest.LogCaptureFixture) -> None:
     def never() -> Any:
         raise AssertionError
 
@@ -69,20 +69,20 @@ def test_a_run_within_it_is_taken(caplog: pytest.LogCaptureFixture) -> None:
     assert caplog.records == []
 
 
-def test_what_float32_gives_as_well_is_the_models_own(caplog: pytest.LogCaptureFixture) -> None:
+def test_infinity_that_float32_also_has_is_the_models(caplog: pytest.LogCaptureFixture) -> None:
     floats = Fake([[np.inf, 1, 2, 3.5]], False)
     watch, executor = RangeWatch(lambda: floats), halves(np.inf, 1, 2, 3)  # type: ignore[arg-type]
     for _ in range(12):
         after, outputs = ran(watch, executor)
         assert after is executor
         assert outputs.tolist() == [np.inf, 1, 2, 3]
-    assert floats.runs == 8  # then nobody asks any more
+    assert floats.runs == 8  # then checking ends
     assert caplog.records == []
     watch.close()
     assert floats.is_closed
 
 
-def test_a_run_that_keeps_values_is_told_of_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_overflow_of_stateful_run_is_reported_once(caplog: pytest.LogCaptureFixture) -> None:
     watch, executor = RangeWatch(None), halves(np.inf, 1, 2, 3)
     for _ in range(3):
         after, _ = ran(watch, executor)
@@ -91,19 +91,19 @@ def test_a_run_that_keeps_values_is_told_of_once(caplog: pytest.LogCaptureFixtur
     assert "fp16 may be the reason" in record.getMessage()
 
 
-def test_pictures_that_do_not_count_are_not_looked_at() -> None:
+def test_unused_pictures_of_batch_are_ignored() -> None:
     executor = Fake([[1, 2, 3, 4, np.nan, 0, 0, 0]], True)
     executor.batch = 2
     after, _ = ran(RangeWatch(None), executor, count=1)
     assert after is executor
 
 
-def test_integers_say_nothing() -> None:
+def test_integers_are_ignored() -> None:
     executor = Fake([[0, 0, 0, 0]], True, [Tensor(0, "", (4,), "int32")])
     assert ran(RangeWatch(None), executor)[0] is executor
 
 
-def test_a_run_in_float32_that_fails_is_an_error() -> None:
+def test_failed_float32_run_is_an_error() -> None:
     def fails() -> Any:
         raise DeviceError("no memory")
 

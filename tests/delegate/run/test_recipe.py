@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Constants that are known by how they are made: equal recipes must make equal bytes."""
+"""Recipes of constants: equal recipes must pack equal bytes."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ LARGE = np.arange(1 << 15, dtype=np.int32)
 
 @dataclass(frozen=True)
 class Pair:
-    """A record with a method that packs."""
+    """A record with a packing method."""
 
     number: object
     values: NDArray[Any]
 
     def pack(self) -> NDArray[Any]:
-        """Return something of both."""
+        """Return an array made from both."""
         return np.repeat(self.values, int(bool(self.number)))
 
 
 @dataclass
 class Changing:
-    """A record whose numbers may be others by the time it is packed."""
+    """A mutable record, which may change before it is packed."""
 
     number: int = 0
 
@@ -75,29 +75,29 @@ OTHER: list[tuple[object, object]] = [
 
 
 @pytest.mark.parametrize(("one", "other"), EQUAL)
-def test_what_reads_equals_is_the_same(one: object, other: object) -> None:
+def test_recipes_with_equal_inputs_are_equal(one: object, other: object) -> None:
     recipe = recipe_of(pack_of(one))
     assert recipe == recipe_of(pack_of(other)) is not None
     assert hash(recipe) == hash(recipe_of(pack_of(other)))
 
 
 @pytest.mark.parametrize(("one", "other"), OTHER)
-def test_what_reads_something_else_is_another(one: object, other: object) -> None:
+def test_recipes_with_other_inputs_differ(one: object, other: object) -> None:
     recipes = [recipe_of(pack_of(one)), recipe_of(pack_of(other))]
     assert None not in recipes
     assert recipes[0] != recipes[1]
 
 
-def test_other_code_is_another() -> None:
+def test_recipes_with_other_code_differ() -> None:
     assert recipe_of(lambda: LARGE) != recipe_of(lambda: LARGE + 1)
 
 
 @pytest.mark.parametrize("value", [[1], Changing(), object(), np.sum, {1}])
-def test_of_what_may_change_nothing_is_told(value: object) -> None:
+def test_mutable_inputs_have_no_recipe(value: object) -> None:
     assert recipe_of(pack_of(value)) is None
 
 
-def test_an_array_is_held_so_that_no_other_comes_to_lie_in_its_place() -> None:
+def test_recipe_keeps_array_alive() -> None:
     values = LARGE.copy()
     place = values.__array_interface__["data"][0]
     recipe = recipe_of(pack_of(values))
@@ -108,8 +108,8 @@ def test_an_array_is_held_so_that_no_other_comes_to_lie_in_its_place() -> None:
 
 
 def constants(node: Node) -> list[tuple[str, str, Constant]]:
-    """Return a node's constants on all targets, each with its way and field."""
-    found = []
+    """Return a node's constants on all targets, with their strategy and field."""
+    results = []
     for way in EVERY_WAY:
         try:
             alternatives = ops.lower(node, way.target)
@@ -119,8 +119,8 @@ def constants(node: Node) -> list[tuple[str, str, Constant]]:
             for launch in each.launches:
                 for field, value in launch.params.items():
                     if isinstance(value, Constant):
-                        found.append((f"{way}: {each.name}", field, value))
-    return found
+                        results.append((f"{way}: {each.name}", field, value))
+    return results
 
 
 LAYERS = [
@@ -137,13 +137,11 @@ LAYERS = [
 
 
 @pytest.mark.parametrize("layer", LAYERS, ids=str)
-def test_another_shape_of_a_layer_has_the_same_recipes_for_the_same_bytes(
-    layer: Convolution,
-) -> None:
+def test_recipes_are_shared_between_shapes(layer: Convolution) -> None:
     height, width, channels = layer.size
     larger = replace(layer, size=(2 * height + 1, width + 5, channels), batch=2).node()
     first = layer.node()
-    # One file has the constants of both.
+    # One file contains the constants of both.
     second = replace(larger, inputs=(larger.inputs[0], *first.inputs[1:]))
     known = {}
     for way, field, constant in constants(first):

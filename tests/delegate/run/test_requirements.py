@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Values on which TFLite's kernels fail: a run fails and says why, and the next one is right."""
+"""Values on which TFLite's kernels fail also fail here, with a reason; the next run is right."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ TABLE = np.arange(15, dtype=np.float32).reshape(5, 3)
 
 
 def picked(is_inner: bool) -> Graph:
-    """Return the graph of a GATHER by indices of the caller, or by these and one more."""
+    """Return the graph of a GATHER with the caller's indices, or with those plus one."""
     given, places = t((1, 2), "int32"), t((1, 2), "int32")
     add = op("ADD", [given, const(np.array([[1, 1]], np.int32))], [places], NONE)
     rows, result = t((1, 2, 3)), t((1, 2, 3))
@@ -37,7 +37,7 @@ def picked(is_inner: bool) -> Graph:
 
 
 def divided() -> Graph:
-    """Return the graph of a quotient of two int8 tensors, the right one doubled before."""
+    """Return the graph of a quotient of two int8 tensors, with a doubled divisor."""
     left, right, twice = (t((1, 4), "int8", 0.1, 0) for _ in range(3))
     add = op("ADD", [right, right], [twice], NONE)
     return graph_of(
@@ -80,25 +80,23 @@ CASES = {
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_a_run_fails_where_tflites_does_and_the_next_is_right(
-    name: str, device: DeviceInfo
-) -> None:
+def test_run_fails_like_tflites_and_next_is_right(name: str, device: DeviceInfo) -> None:
     graph, right, wrong, message = CASES[name]
     model = write_model(graph)
     alone = interpreter(model)
     delegate = delegate_for(model, device)
-    made = interpreter(model, delegate)
+    interp = interpreter(model, delegate)
     assert all(verdict.is_taken for verdict in delegate.verdicts)
     for _ in range(2):
-        np.testing.assert_array_equal(invoke(made, right)[0], invoke(alone, right)[0])
-        for each in (alone, made):
+        np.testing.assert_array_equal(invoke(interp, right)[0], invoke(alone, right)[0])
+        for each in (alone, interp):
             with pytest.raises(RuntimeError):
                 invoke(each, wrong)
         assert delegate.failure == message
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_a_model_fails_for_pictures_that_are_given_alone(name: str, device: DeviceInfo) -> None:
+def test_only_given_pictures_of_batch_are_checked(name: str, device: DeviceInfo) -> None:
     graph, right, wrong, message = CASES[name]
     expected = invoke(interpreter(write_model(graph)), right)[0]
     with Model(write_model(graph), device=device.index, tune="off") as model:
@@ -111,7 +109,7 @@ def test_a_model_fails_for_pictures_that_are_given_alone(name: str, device: Devi
                 model.run_async(wrong).result()
 
 
-def test_a_batch_is_looked_at_as_far_as_it_is_given(device: DeviceInfo) -> None:
+def test_partial_batch_is_checked_partially(device: DeviceInfo) -> None:
     graph = divided()
     with Model(write_model(graph), device=device.index, tune="off", batch=3) as model:
         good, bad = (
@@ -124,7 +122,7 @@ def test_a_batch_is_looked_at_as_far_as_it_is_given(device: DeviceInfo) -> None:
         assert len(model.run([each[:2] for each in bad])[0]) == 2
 
 
-def test_a_run_that_fails_loses_what_is_kept(device: DeviceInfo) -> None:
+def test_failed_run_loses_state(device: DeviceInfo) -> None:
     x, old, new = (t((1, 4), "int8", 0.1, 0, name=name) for name in ("x", "old", "new"))
     total, result = t((1, 4), "int8", 0.1, 0), t((1, 4), "int8", 0.1, 0)
     nodes = [op("ADD", [x, old], [new], NONE), op("ADD", [new, new], [total], NONE)]
@@ -141,7 +139,7 @@ def test_a_run_that_fails_loses_what_is_kept(device: DeviceInfo) -> None:
 
 
 @slow
-def test_several_devices_stay_where_a_value_is_wrong() -> None:
+def test_wrong_value_does_not_remove_devices() -> None:
     graph, right, wrong, _ = CASES["divisor"]
     expected = invoke(interpreter(write_model(graph)), right)[0]
     with Model(write_model(graph), "all", tune="off") as model:
@@ -152,8 +150,8 @@ def test_several_devices_stay_where_a_value_is_wrong() -> None:
         assert not any(portion.failure for portion in model.portions)
 
 
-def test_what_is_measured_and_compared_fits(device: DeviceInfo) -> None:
-    """Tuning runs a program on random values, of which none may break a requirement."""
+def test_tuning_respects_requirements(device: DeviceInfo) -> None:
+    """Tuning runs programs on random values, which must not violate a requirement."""
     graph = read_model(CASES["given"][0] and write_model(divided()))
     program = compile_partition(partition_of(graph, [1]), Target(), lambda _, ways: ways[-1])
     opened = Device(device)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where kept values lie between the runs of executors, and when they are copied."""
+"""Placement of state between runs of executors, and when it is copied."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from delegate.plan.layout import as_bytes
 from delegate.run.device import Device
 from delegate.run.executor import Executor
 from delegate.run.state import State
-from tests.support.forms import plain_program
 from tests.support.model import graph_of, op, t
 from tests.support.opencl import opencl_error
+from tests.support.programs import fallback_program
 
 SHAPE, PART = (5, 3), (1, 3)
 
 
 class Bed:
-    """Two executors of one State: one writes a row of the value, the other adds to all of it.
+    """Two executors of one State: one writes a row of the value, the other adds to all rows.
 
-    `has_arena`: both have one arena.
+    `has_arena`: both share an arena.
     """
 
     def __init__(self, device: DeviceInfo, has_arena: bool = False) -> None:
@@ -48,8 +48,8 @@ class Bed:
         self.expected = np.zeros(SHAPE, np.int32)
 
     def executor(self, graph: Graph) -> Executor:
-        made = self._opened, self.kernels, plain_program(graph)
-        return planned_executor(*made, state=self.state, region=self.state.region)
+        arguments = self._opened, self.kernels, fallback_program(graph)
+        return planned_executor(*arguments, state=self.state, region=self.state.region)
 
     def update(self, place: int, value: int) -> None:
         row = np.full(PART, value, np.int32)
@@ -82,17 +82,17 @@ def shared(device: DeviceInfo) -> Bed:
 
 @pytest.fixture
 def copies(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Return a list with an element for each copy from buffer to buffer."""
+    """Return a list that gets an element for each copy between buffers."""
     real: Any = cl.enqueue_copy
-    made: list[int] = []
+    created: list[int] = []
 
     def counted(queue: Any, target: Any, source: Any, **places: Any) -> Any:
         if isinstance(target, cl.Buffer) and isinstance(source, cl.Buffer):
-            made.append(places["byte_count"])
+            created.append(places["byte_count"])
         return real(queue, target, source, **places)
 
     monkeypatch.setattr(cl, "enqueue_copy", counted)
-    return made
+    return created
 
 
 def test_runs_of_one_executor_copy_nothing(bed: Bed, copies: list[int]) -> None:
@@ -105,29 +105,29 @@ def test_runs_of_one_executor_copy_nothing(bed: Bed, copies: list[int]) -> None:
     assert copies == []
 
 
-def test_executors_take_it_from_each_other(apart: Bed, copies: list[int]) -> None:
+def test_executors_copy_state_from_each_other(apart: Bed, copies: list[int]) -> None:
     apart.update(1, 7)
     apart.add(1)
     copies.clear()
     apart.add(2)
-    assert copies == [60]  # from where it is left to where it is found
+    assert copies == [60]  # from the last output to the next input
     apart.update(2, 4)
     assert copies == [60] * 2
     apart.add(3)
     assert apart.is_right
 
 
-def test_what_executors_share_is_taken_from_none(shared: Bed, copies: list[int]) -> None:
+def test_shared_state_is_not_copied(shared: Bed, copies: list[int]) -> None:
     shared.update(1, 7)
     shared.add(1)
     shared.update(2, 4)
-    assert copies == [60]  # ADD reads the old value where it writes the new one
+    assert copies == [60]  # ADD writes the new value over the old one
     assert shared.is_right
     (row, at), (x,) = (executor.copy_strategy.memory.inputs for executor in shared.executors)
     assert min(row[0], at[0], x[0]) >= shared.state.region.size_bytes
 
 
-def test_a_larger_executor_brings_all_to_a_larger_arena(shared: Bed) -> None:
+def test_larger_executor_moves_state_to_larger_arena(shared: Bed) -> None:
     shared.update(1, 7)
     old, wide = t(SHAPE, "int32", name="old"), t((400, 3), "int32", name="wide")
     new, part = t(SHAPE, "int32", name="new"), t(SHAPE, "int32", name="part")
@@ -149,8 +149,8 @@ def test_a_larger_executor_brings_all_to_a_larger_arena(shared: Bed) -> None:
     assert shared.is_right
 
 
-def test_constants_in_an_arena_are_there_after_another_ones_run(shared: Bed) -> None:
-    """Whose launches write in their place, as the arenas of both are as short as they can be."""
+def test_arena_constants_survive_runs_of_others(shared: Bed) -> None:
+    """Launches overwrite them, because both arenas are as small as possible."""
     constant = np.arange(15, dtype=np.int32).reshape(SHAPE)
     old, new = t(SHAPE, "int32", name="old"), t(SHAPE, "int32", name="new")
     graph = graph_of([op("ADD", [old, t(SHAPE, "int32", data=constant)], [new])], [old], [new])
@@ -164,7 +164,7 @@ def test_constants_in_an_arena_are_there_after_another_ones_run(shared: Bed) -> 
         assert shared.is_right
 
 
-def test_a_value_of_another_shape_begins_in_another_arena(shared: Bed) -> None:
+def test_state_of_another_shape_needs_another_arena(shared: Bed) -> None:
     shared.update(1, 7)
     arena = shared.executors[0].copy_strategy.arena
     longer = t((6, 3), "int32", name="old")
@@ -175,7 +175,7 @@ def test_a_value_of_another_shape_begins_in_another_arena(shared: Bed) -> None:
     assert other.buffer is not arena
 
 
-def test_it_outlives_the_executor_that_has_it(bed: Bed) -> None:
+def test_state_outlives_its_executor(bed: Bed) -> None:
     bed.update(1, 7)
     bed.executors[0].close()
     bed.add(1)
@@ -186,7 +186,7 @@ def test_it_outlives_the_executor_that_has_it(bed: Bed) -> None:
     assert bed.is_right
 
 
-def test_what_is_put_or_begun_anew_is_found(bed: Bed) -> None:
+def test_written_or_reset_state_is_read(bed: Bed) -> None:
     bed.update(1, 7)
     bed.expected[:] = 2
     bed.state.put({"old": bed.expected[np.newaxis].copy()})
@@ -198,7 +198,7 @@ def test_what_is_put_or_begun_anew_is_found(bed: Bed) -> None:
     assert bed.is_right
 
 
-def test_launches_alone_leave_it_as_it_is(bed: Bed) -> None:
+def test_benchmark_runs_do_not_change_state(bed: Bed) -> None:
     bed.update(1, 7)
     for executor in bed.executors:
         executor.repeat(3)
@@ -211,9 +211,7 @@ def test_launches_alone_leave_it_as_it_is(bed: Bed) -> None:
     assert bed.is_right
 
 
-def test_an_executor_that_cannot_give_it_back_loses_it(
-    apart: Bed, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_failed_copy_loses_state(apart: Bed, monkeypatch: pytest.MonkeyPatch) -> None:
     bed = apart
     bed.update(1, 7)
 

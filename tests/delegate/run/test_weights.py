@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Constants on a device: each content once for all who take it, and freed with the last of them."""
+"""Constants on a device: each content is stored once, and freed with its last user."""
 
 from __future__ import annotations
 
@@ -29,22 +29,22 @@ from delegate.run import weights as weights_module
 from delegate.run.device import Device
 from delegate.run.executor import Executor
 from delegate.run.weights import Lease, Slice, Weights
-from tests.support.forms import chosen_of, constant_bytes, executor_of, planner_of
 from tests.support.model import const, graph_of, op
 from tests.support.nets import image
 from tests.support.opencl import opencl_error
+from tests.support.programs import constant_bytes, executor_of, planner_of, selection_of
 
 pytestmark = pytest.mark.device
 
 
 class Counted:
-    """Makes constants, and counts how often each was packed."""
+    """Makes constants, and counts how often each is packed."""
 
     def __init__(self) -> None:
         self.packed: list[str] = []
 
     def constant(self, name: str, size: int = 100) -> Constant:
-        """Return a constant whose content follows from its name and size."""
+        """Return a constant whose content depends on its name and size."""
 
         def pack() -> np.ndarray[Any, np.dtype[np.uint8]]:
             self.packed.append(name)
@@ -73,14 +73,14 @@ def require(place: Slice | None) -> Slice:
 
 
 @pytest.mark.parametrize("piece", [64, 128, 1 << 20, None])
-def test_constants_lie_where_they_are_said_to_and_zeros_between_them(
+def test_constants_are_at_their_offsets_with_zeros_between(
     device: DeviceInfo, monkeypatch: pytest.MonkeyPatch, piece: int | None
 ) -> None:
     opened, make = Device(device), Counted()
     if piece is not None:
         monkeypatch.setattr(module, "_PIECE_BYTES", piece)
         opened.shares_memory = False
-    # Else in place, where the host has the device's memory.
+    # Otherwise they are packed in place, if the host shares the device's memory.
     first, second, third = make.constant("a", 1), make.constant("b", 300), make.constant("c", 64)
     taken = Weights(opened).lease(
         opened.queue, [launch(first, second), launch(), launch(second, third)], as_one=False
@@ -101,13 +101,13 @@ def test_constants_lie_where_they_are_said_to_and_zeros_between_them(
     assert sorted(make.packed) == ["a", "b", "c"]
 
 
-def test_equal_content_is_shared_and_other_content_is_not(device: DeviceInfo) -> None:
+def test_equal_content_is_shared(device: DeviceInfo) -> None:
     opened, make = Device(device), Counted()
     weights = Weights(opened)
     known = make.constant("a")
     first = weights.lease(opened.queue, [launch(known, make.constant("b"))], as_one=False)
     size = weights.size_bytes
-    # The same record, as of a literal twin; and another of the same content, as of another shape.
+    # The same record, as in a specialised kernel; and equal content, as for another shape.
     again = weights.lease(opened.queue, [launch(known)], as_one=False)
     assert sorted(make.packed) == ["a", "b"]
     equal = weights.lease(opened.queue, [launch(make.constant("a"))], as_one=False)
@@ -125,18 +125,18 @@ def test_equal_content_is_shared_and_other_content_is_not(device: DeviceInfo) ->
     assert weights.size_bytes == size + 128 + SLACK_BYTES
 
 
-def test_what_is_new_by_its_size_is_packed_once(device: DeviceInfo) -> None:
+def test_constant_of_new_size_is_packed_once(device: DeviceInfo) -> None:
     opened, make = Device(device), Counted()
     weights = Weights(opened)
-    kept = [
+    entries = [
         weights.lease(opened.queue, [launch(make.constant("a", size))], as_one=False)
         for size in (100, 101, 102)
     ]
-    assert len({require(each.slices[0]).buffer.int_ptr for each in kept}) == 3
+    assert len({require(each.slices[0]).buffer.int_ptr for each in entries}) == 3
     assert sorted(make.packed) == ["a", "a", "a"]
 
 
-def test_a_launch_has_all_its_constants_in_one_buffer(device: DeviceInfo) -> None:
+def test_constants_of_a_launch_share_a_buffer(device: DeviceInfo) -> None:
     opened, make = Device(device), Counted()
     weights = Weights(opened)
     a, b, c = (make.constant(name) for name in "abc")
@@ -152,33 +152,33 @@ def test_a_launch_has_all_its_constants_in_one_buffer(device: DeviceInfo) -> Non
     assert one.buffer not in (shared.buffer, apart.buffer)
 
 
-def test_the_few_that_another_program_has_lie_behind_those_of_the_first(device: DeviceInfo) -> None:
+def test_additional_constants_follow_in_the_buffer(device: DeviceInfo) -> None:
     opened, make = Device(device), Counted()
     weights = Weights(opened)
     names = [*"abcdefgh"]
     first = weights.lease(opened.queue, [launch(*(make.constant(n, 512) for n in names))], True)
-    size, kept = weights.size_bytes, require(first.slices[0]).buffer
-    assert size == kept.size == 8 * 512 + SLACK_BYTES + (8 * 512 + SLACK_BYTES) // 16
-    # The last one's size is new; the one before has a known size and another content.
+    size, buffer = weights.size_bytes, require(first.slices[0]).buffer
+    assert size == buffer.size == 8 * 512 + SLACK_BYTES + (8 * 512 + SLACK_BYTES) // 16
+    # The last one has a new size; the one before has a known size, but new content.
     for more in ([("x", 100)], [("y", 64)]):
         constants = [make.constant(n, 512) for n in names] + [make.constant(*each) for each in more]
         second = weights.lease(opened.queue, [launch(each) for each in constants], as_one=True)
-        assert {require(place).buffer for place in second.slices} == {kept}
+        assert {require(place).buffer for place in second.slices} == {buffer}
         assert weights.size_bytes == size
-        found = read(opened, kept)
+        result = read(opened, buffer)
         for place in second.slices:
             for constant, offset in require(place).offsets.items():
-                own = found[offset : offset + constant.size_bytes]
+                own = result[offset : offset + constant.size_bytes]
                 assert own.tobytes() == constant.pack().tobytes()
     assert [make.packed.count(name) for name in "xy"] == [2, 2]  # once by this test
     beyond = [make.constant(n, 512) for n in names] + [make.constant("z", 512)]
     third = weights.lease(opened.queue, [launch(*beyond)], as_one=True)
-    assert require(third.slices[0]).buffer is not kept
+    assert require(third.slices[0]).buffer is not buffer
     apart = weights.lease(opened.queue, [launch(make.constant("w", 32))], as_one=False)
-    assert require(apart.slices[0]).buffer is not kept
+    assert require(apart.slices[0]).buffer is not buffer
 
 
-def test_those_of_a_context_share_it_and_others_do_not(device: DeviceInfo) -> None:
+def test_constants_are_shared_within_a_context(device: DeviceInfo) -> None:
     opened, make = [Device(device, shares_context=True) for _ in range(2)], Counted()
     alone = Device(device)
     assert opened[0].context is opened[1].context is not alone.context
@@ -196,11 +196,11 @@ def test_those_of_a_context_share_it_and_others_do_not(device: DeviceInfo) -> No
     assert two.size_bytes == 0
 
 
-def test_a_recipe_goes_with_the_last_who_has_its_arrays(device: DeviceInfo) -> None:
-    """Where a file was mapped another one may come to lie, which others still share."""
+def test_recipe_is_dropped_with_its_last_user(device: DeviceInfo) -> None:
+    """Another file may be mapped at the same address."""
     opened = Device(device)
     weights = Weights(opened)
-    memory = np.arange(1 << 15, dtype=np.uint8)  # long enough to be known by its place
+    memory = np.arange(1 << 15, dtype=np.uint8)  # large enough to be identified by address
 
     def of(values: np.ndarray[Any, np.dtype[np.uint8]]) -> Constant:
         return Constant(values.nbytes, lambda: values)
@@ -217,7 +217,7 @@ def test_a_recipe_goes_with_the_last_who_has_its_arrays(device: DeviceInfo) -> N
     assert (read(opened, place.buffer)[: memory.size] == 7).all()
 
 
-def test_memory_goes_with_its_last_user(device: DeviceInfo) -> None:
+def test_memory_is_freed_with_its_last_user(device: DeviceInfo) -> None:
     opened, make = Device(device), Counted()
     weights = Weights(opened)
     launches = [launch(make.constant("a")), launch(make.constant("b"))]
@@ -232,7 +232,7 @@ def test_memory_goes_with_its_last_user(device: DeviceInfo) -> None:
     assert weights.size_bytes == 0
     with pytest.raises(cl.LogicError, match="double-unref"):
         buffer.release()
-    weights.lease(opened.queue, launches, as_one=False)  # and nobody has what was taken
+    weights.lease(opened.queue, launches, as_one=False)  # and no lease is left
     assert weights.size_bytes == 0
 
 
@@ -244,14 +244,14 @@ def refused(*_: object) -> cl.Buffer:
 
 def wrong_copy(*arguments: Any, **keywords: Any) -> None:
     if isinstance(arguments[1], np.ndarray):
-        arguments[1][:] = 0  # it is read back so
+        arguments[1][:] = 0  # after it is read back
 
 
 def wrong_map(queue: cl.CommandQueue, buffer: cl.Buffer, flags: int, *more: Any) -> Any:
-    found = real_map(queue, buffer, flags, *more)
+    result = real_map(queue, buffer, flags, *more)
     if flags == cl.map_flags.READ:
-        found[0][-100] ^= 1
-    return found
+        result[0][-100] ^= 1
+    return result
 
 
 real_map = cl.enqueue_map_buffer
@@ -277,7 +277,7 @@ def broken() -> np.ndarray[Any, np.dtype[np.uint8]]:
     ],
     ids=["limit", "refused", "lost bytes", "packing", "wrong size"],
 )
-def test_an_error_in_the_middle_leaves_nothing_behind(
+def test_error_while_uploading_leaks_nothing(
     device: DeviceInfo,
     monkeypatch: pytest.MonkeyPatch,
     error: type[Exception],
@@ -285,7 +285,7 @@ def test_an_error_in_the_middle_leaves_nothing_behind(
 ) -> None:
     opened, make = Device(device), Counted()
     weights = Weights(opened)
-    kept = weights.lease(opened.queue, [launch(make.constant("a"))], as_one=False)
+    lease = weights.lease(opened.queue, [launch(make.constant("a"))], as_one=False)
     size, limit = weights.size_bytes, opened.max_alloc_bytes
     wrong = Constant(1000, {MemoryError: broken}.get(error, lambda: np.zeros(999, np.uint8)))
     new = make.constant("b", 1000) if fault else wrong
@@ -299,13 +299,13 @@ def test_an_error_in_the_middle_leaves_nothing_behind(
     opened.max_alloc_bytes = limit
     if fault:
         again = weights.lease(opened.queue, launches, as_one=False)
-        assert require(again.slices[0]).buffer is require(kept.slices[0]).buffer
+        assert require(again.slices[0]).buffer is require(lease.slices[0]).buffer
         again.close()
-    kept.close()
+    lease.close()
     assert weights.size_bytes == 0
 
 
-def test_threads_share_it(device: DeviceInfo) -> None:
+def test_threads_share_constants(device: DeviceInfo) -> None:
     opened = Device(device)
     weights = Weights(opened)
     names = ["a", "b", "c", "d"]
@@ -321,11 +321,11 @@ def test_threads_share_it(device: DeviceInfo) -> None:
                     queue, [launch(each) for each in constants], rng.random() < 0.5
                 )
                 for name, constant, place in zip(chosen, constants, taken.slices, strict=True):
-                    kept = np.zeros(100, np.uint8)
+                    content = np.zeros(100, np.uint8)
                     source = require(place)
                     offset = source.offsets[constant]
-                    cl.enqueue_copy(queue, kept, source.buffer, src_offset=offset)
-                    if kept.tobytes() != content_of(name, 100).tobytes():
+                    cl.enqueue_copy(queue, content, source.buffer, src_offset=offset)
+                    if content.tobytes() != content_of(name, 100).tobytes():
                         failures.append(name)
                 taken.close()
         except BaseException as error:
@@ -341,7 +341,7 @@ def test_threads_share_it(device: DeviceInfo) -> None:
 
 
 def convolutions(height: int = 7) -> Graph:
-    """Return two nodes that multiply by equal weights, which are tensors of their own."""
+    """Return two nodes with equal weights in different tensors."""
     rng = np.random.default_rng(5)
     values = rng.integers(0, 255, (2, 3, 3, 2)).astype(np.uint8)
     tensors = [image(1, height, 6, 2) for _ in range(3)]
@@ -365,14 +365,14 @@ SECOND: dict[str, Callable[[Engine, Executor], Executor]] = {
     "batch": lambda engine, _: executor_of(engine, convolutions(), (0,), batch=3),
     "sibling": lambda engine, first: engine.sibling(first),
     "literal": lambda engine, _: planner_of(engine)._executor(
-        chosen_of(engine, convolutions(), (0,)).program.specialised(), ONE_BY_ONE, 1
+        selection_of(engine, convolutions(), (0,)).program.specialised(), ONE_BY_ONE, 1
     ),
 }
 
 
 @pytest.mark.usefixtures("one_context")
 @pytest.mark.parametrize("kind", SECOND)
-def test_executors_of_an_engine_share_what_is_equal(device: DeviceInfo, kind: str) -> None:
+def test_executors_of_an_engine_share_equal_constants(device: DeviceInfo, kind: str) -> None:
     engine = Engine(Options(device.index, tune="off"))
     first = executor_of(engine, convolutions(), (0,))
     size = constant_bytes(engine)
@@ -383,7 +383,7 @@ def test_executors_of_an_engine_share_what_is_equal(device: DeviceInfo, kind: st
     assert constant_bytes(engine) == size
     nodes = (1,) if kind == "partition" else (0,)
     graph = convolutions(height=9) if kind == "shape" else convolutions()
-    program = chosen_of(engine, graph, nodes, second.batch).program
+    program = selection_of(engine, graph, nodes, second.batch).program
     alone = planned_executor(engine.device, Kernels(engine.device), program, second.batch)
     assert same_outputs(second, alone)
     second.close()
@@ -393,48 +393,48 @@ def test_executors_of_an_engine_share_what_is_equal(device: DeviceInfo, kind: st
 
 @pytest.mark.usefixtures("one_context")
 @pytest.mark.parametrize("first_form", [ONE_BY_ONE, PERSISTENT])
-def test_forms_share_their_constants(device: DeviceInfo, first_form: str) -> None:
+def test_dispatch_modes_share_constants(device: DeviceInfo, first_form: str) -> None:
     engine = Engine(Options(device.index, tune="off"))
     if not engine.device.proven & ORDERS:
         pytest.skip(f"{device.name} does not order memory between work-groups")
-    program = chosen_of(engine, convolutions()).program
+    program = selection_of(engine, convolutions()).program
     forms = first_form, PERSISTENT if first_form == ONE_BY_ONE else ONE_BY_ONE
-    made = [planner_of(engine)._executor(program, form, 1) for form in forms]
-    assert tuple(each.dispatch_mode for each in made) == forms
+    executors = [planner_of(engine)._executor(program, form, 1) for form in forms]
+    assert tuple(each.dispatch_mode for each in executors) == forms
     size = constant_bytes(engine)
-    assert same_outputs(*made)
-    made[0].close()
+    assert same_outputs(*executors)
+    executors[0].close()
     assert constant_bytes(engine) == size
-    made[1].close()
+    executors[1].close()
     assert constant_bytes(engine) == 0
     engine.close()
 
 
-def test_an_executor_that_does_not_fit_keeps_nothing(
+def test_executor_that_does_not_fit_leaks_nothing(
     device: DeviceInfo, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     engine = Engine(Options(device.index, tune="off"))
-    program = chosen_of(engine, convolutions(), (0,)).program
+    program = selection_of(engine, convolutions(), (0,)).program
     with executor_of(engine, convolutions(), (0,)):
         size = constant_bytes(engine)
-    real, made = cl.Buffer, list[cl.Buffer]()
+    real, buffers = cl.Buffer, list[cl.Buffer]()
 
     def third_fails(*arguments: Any) -> cl.Buffer:  # arena, constants, blocks
-        made.append((real if len(made) < 2 else refused)(*arguments))
-        return made[-1]
+        buffers.append((real if len(buffers) < 2 else refused)(*arguments))
+        return buffers[-1]
 
     with monkeypatch.context() as patch:
         patch.setattr(cl, "Buffer", third_fails)
         with pytest.raises(TooLarge):
             planner_of(engine)._executor(program, ONE_BY_ONE, 1)
-    assert len(made) == 2
+    assert len(buffers) == 2
     assert constant_bytes(engine) == 0
     with planner_of(engine)._executor(program, ONE_BY_ONE, 1):
         assert constant_bytes(engine) == size
     engine.close()
 
 
-def test_an_executor_that_nobody_closed_keeps_nothing_for_good(device: DeviceInfo) -> None:
+def test_unclosed_executor_is_collected(device: DeviceInfo) -> None:
     engine = Engine(Options(device.index, tune="off"))
     executor = executor_of(engine, convolutions(), (0,))
     assert constant_bytes(engine) > 0
@@ -444,7 +444,7 @@ def test_an_executor_that_nobody_closed_keeps_nothing_for_good(device: DeviceInf
     engine.close()
 
 
-def test_nothing_is_read_back_before_another_content_may_be_the_same(
+def test_constants_are_read_back_only_if_needed(
     device: DeviceInfo, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     digests: list[int] = []
@@ -468,5 +468,5 @@ def test_nothing_is_read_back_before_another_content_may_be_the_same(
     assert not digests
     other = take(make.constant("a"))
     assert (digests, other.buffer) == ([100, 100], mine.buffer)
-    take(make.constant("d"))  # that of a is known now
+    take(make.constant("d"))  # the content of a is known now
     assert digests == [100, 100, 100]

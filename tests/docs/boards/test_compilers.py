@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""docs/boards/compilers.md is what its script makes of .ci/board-compilers.csv."""
+"""docs/boards/compilers.md is the output of its script for .ci/board-compilers.csv."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ def script() -> Any:
     return module
 
 
-def test_the_page_is_of_the_table() -> None:
+def test_page_matches_table() -> None:
     page = script()
     text = page.text_of(read_csv(str(TABLE)), page.paper_of(page.PAPER))
     assert (ROOT / "docs/boards/compilers.md").read_text() == text
 
 
-def test_a_kernel_that_spills_is_counted() -> None:
+def test_spilling_kernel_is_counted() -> None:
     page = script()
     rows, paper = read_csv(str(TABLE)), page.paper_of(page.PAPER)
     at = next(n for n, row in enumerate(rows) if row.expected and not row.spills)
@@ -40,7 +40,7 @@ def test_a_kernel_that_spills_is_counted() -> None:
     assert "| 7, " in after
 
 
-def test_nothing_expected_keeps_values_in_memory() -> None:
+def test_expected_alternatives_do_not_spill() -> None:
     rows = read_csv(str(TABLE))
     assert len({row.device for row in rows}) == 5
     assert [row for row in rows if row.expected and row.scratch] == []

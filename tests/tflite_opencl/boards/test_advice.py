@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is missing on a board, named exactly, and the steps that follow."""
+"""What a board lacks, named exactly, and the next steps."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def board_of(name: str, root: Path, icd: str = "") -> Board:
         ("rpi4", "pocl", "", (), "", "no OpenCL driver (no .icd file) is installed"),
     ],
 )  # fmt: skip
-def test_what_is_missing(
+def test_obstacles(
     name: str, of: str, icd: str, platforms: tuple[PlatformInfo, ...], rusticl_enable: str,
     expected: str, tmp_path: Path,
 ) -> None:  # fmt: skip
@@ -85,7 +85,7 @@ def test_hardware_without_a_driver(tmp_path: Path) -> None:
     )
 
 
-def test_an_npu_wants_a_newer_kernel(tmp_path: Path) -> None:
+def test_npu_needs_newer_kernel(tmp_path: Path) -> None:
     node = RecordedNode("/soc/npu@ff100000", ("vivante,gc",))
     old = replace(BOARDS["vim3"], nodes=(node,), drm=(), files=(), kernel="6.1.0-13-arm64")
     assert Situation(read_board(old.write(tmp_path / "old"))).next_steps()[0] == (
@@ -95,7 +95,7 @@ def test_an_npu_wants_a_newer_kernel(tmp_path: Path) -> None:
     assert Situation(read_board(new.write(tmp_path / "new"))).next_steps()[0].startswith("load")
 
 
-def test_a_disabled_node(tmp_path: Path) -> None:
+def test_disabled_node(tmp_path: Path) -> None:
     node = RecordedNode("/soc/npu@ff100000", ("vivante,gc",), status="disabled")
     board = read_board(replace(BOARDS["vim3"], nodes=(node,), drm=(), files=()).write(tmp_path))
     missing = "/soc/npu@ff100000 is disabled in the device tree"
@@ -107,18 +107,17 @@ def test_a_disabled_node(tmp_path: Path) -> None:
     ("name", "of", "path"),
     [("imx8mp", "vivante", "/dev/galcore"), ("rpi4", "v3d", "/dev/dri/renderD128")],
 )
-def test_a_file_that_is_not_permitted(name: str, of: str, path: str, tmp_path: Path) -> None:
+def test_file_without_permission(name: str, of: str, path: str, tmp_path: Path) -> None:
     board = board_of(name, tmp_path)
     closed = replace(
-        board,
-        files=tuple(replace(each, may_open=False, mode="crw-------") for each in board.files),
+        board, files=tuple(replace(each, may_open=False, mode="crw-------") for each in board.files)
     )
     expected = f"{path} is not permitted to this user (crw-------)"
     assert Situation(closed).obstacle(family(of)) == expected
     assert any(f"let this user open {path}" in step for step in Situation(closed).next_steps())
 
 
-def test_nothing_is_missing_where_the_device_is() -> None:
+def test_no_obstacle_with_device() -> None:
     nothing = read_board("/nonexistent")
     assert Situation(nothing, (), (GALCORE, MALI)).obstacle(family("vivante")) is None
     assert Situation(nothing, (), (GALCORE, MALI)).obstacle(family("panfrost")) is None
@@ -143,20 +142,20 @@ def test_nothing_is_missing_where_the_device_is() -> None:
         ("rk3588", ["RUSTICL_ENABLE=panfrost"]),
     ],
 )  # fmt: skip
-def test_what_to_do_next(name: str, steps: list[str], tmp_path: Path) -> None:
-    said = Situation(board_of(name, tmp_path)).next_steps()
+def test_next_steps(name: str, steps: list[str], tmp_path: Path) -> None:
+    output = Situation(board_of(name, tmp_path)).next_steps()
     for step in steps:
-        assert any(step in each for each in said), said
-    assert len(said) == len({*said})
+        assert any(step in each for each in output), output
+    assert len(output) == len({*output})
 
 
-def test_a_working_device_leads_to_the_command_and_a_failing_one_is_named(tmp_path: Path) -> None:
+def test_next_step_with_working_or_failing_device(tmp_path: Path) -> None:
     board = board_of("vim3", tmp_path, "libx.so")
     known = Situation(board, (RUSTICL,), (MALI,), "panfrost")
-    said = known.next_steps(["Odd device: its self-test died"])
+    output = known.next_steps(["Odd device: its self-test died"])
     assert (
         "leave out the device that fails, or mend its driver: Odd device: its self-test died"
-        in (said)
+        in (output)
     )
-    assert said[-1] == "run: label_image --use_gpu --device 1 --image picture.jpg"
-    assert not any("RUSTICL_ENABLE=panfrost" in each for each in said)
+    assert output[-1] == "run: label_image --use_gpu --device 1 --image picture.jpg"
+    assert not any("RUSTICL_ENABLE=panfrost" in each for each in output)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Recorded boards, read from their files alone."""
+"""Boards, recognised from recorded files."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from tests.support.boards import BOARDS, write_icd
 from tflite_opencl.boards.board import read_board
 
-# Board -> its chip, its nodes with their drivers, all drivers at work.
+# Board -> its chip, its nodes with drivers, all drivers in use.
 EXPECTED = {
     "vim3": (
         "Amlogic A311D",
@@ -36,7 +36,7 @@ EXPECTED = {
 
 
 @pytest.mark.parametrize("name", BOARDS)
-def test_what_is_on_a_board(name: str, tmp_path: Path) -> None:
+def test_contents_of_board(name: str, tmp_path: Path) -> None:
     board = read_board(BOARDS[name].write(tmp_path))
     chip, nodes, drivers = EXPECTED[name]
     assert board.model == BOARDS[name].model
@@ -51,15 +51,15 @@ def test_what_is_on_a_board(name: str, tmp_path: Path) -> None:
     assert all(each.may_open and each.mode.startswith("-rw") for each in board.files)
 
 
-def test_an_empty_machine_has_nothing(tmp_path: Path) -> None:
+def test_empty_machine(tmp_path: Path) -> None:
     board = read_board(tmp_path)
     assert (board.model, board.chip, board.kernel) == (None, None, None)
-    found = (board.compatible, board.nodes, board.drm, board.files, board.icds, board.delegates)
-    assert found == ((),) * 6
+    results = (board.compatible, board.nodes, board.drm, board.files, board.icds, board.delegates)
+    assert results == ((),) * 6
     assert board.drivers() == set()
 
 
-def test_a_pc_is_named_by_its_firmware_or_cpu(tmp_path: Path) -> None:
+def test_pc_is_named_by_firmware_or_cpu(tmp_path: Path) -> None:
     (tmp_path / "proc").mkdir()
     (tmp_path / "proc/cpuinfo").write_text("flags : x\nmodel name\t: Some CPU 3\nmodel name\t: b\n")
     assert read_board(tmp_path).model == "Some CPU 3"
@@ -70,14 +70,14 @@ def test_a_pc_is_named_by_its_firmware_or_cpu(tmp_path: Path) -> None:
     assert read_board(tmp_path).model == "Maker PC 1"
 
 
-def test_the_other_place_of_a_device_tree(tmp_path: Path) -> None:
+def test_other_path_of_device_tree(tmp_path: Path) -> None:
     folder = tmp_path / "sys/firmware/devicetree/base"
     folder.mkdir(parents=True)
     (folder / "compatible").write_text("khadas,vim3\0amlogic,a311d\0")
     assert read_board(tmp_path).chip == "Amlogic A311D"
 
 
-def test_a_node_may_be_disabled(tmp_path: Path) -> None:
+def test_disabled_node(tmp_path: Path) -> None:
     root = BOARDS["vim3"].write(tmp_path)
     (root / "proc/device-tree/soc/npu@ff100000/status").write_text("disabled\0")
     (_, npu) = read_board(root).nodes
@@ -105,17 +105,15 @@ def test_libraries_and_icd_files(tmp_path: Path) -> None:
     assert read_board(root).icds[1].is_found
 
 
-def test_a_file_this_user_may_not_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_file_without_permission(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     root = BOARDS["imx8mp"].write(tmp_path)
     (root / "dev/galcore").chmod(0o600)
-    monkeypatch.setattr(os, "access", lambda path, mode: False)  # root may open everything
+    monkeypatch.setattr(os, "access", lambda path, mode: False)  # root can open everything
     (galcore,) = read_board(root).files
     assert (galcore.may_open, galcore.mode) == (False, "-rw-------")
 
 
-def test_a_folder_that_this_user_may_not_look_into(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_folder_without_permission(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     root, seen = BOARDS["imx8mp"].write(tmp_path), os.stat
 
     def stat(path: Any, *args: Any, **keywords: Any) -> os.stat_result:
@@ -123,12 +121,12 @@ def test_a_folder_that_this_user_may_not_look_into(
             raise PermissionError(13, "Permission denied", path)
         return seen(path, *args, **keywords)
 
-    monkeypatch.setattr(os, "stat", stat)  # root may look into everything
+    monkeypatch.setattr(os, "stat", stat)  # root can read every folder
     board = read_board(root)
     assert (board.compatible, board.nodes, board.modules) == ((), (), ())
 
 
-def test_files_of_nonsense_are_read_as_far_as_they_go(tmp_path: Path) -> None:
+def test_invalid_files(tmp_path: Path) -> None:
     root = BOARDS["vim3"].write(tmp_path)
     write_icd(root, "long", "/" + "x" * 300)
     device = root / "sys/class/drm/renderD200/device"

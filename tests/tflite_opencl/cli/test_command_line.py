@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""--help of each command and subcommand: its examples are command lines that are right."""
+"""--help of each command and subcommand, and the validity of its examples."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tflite_opencl.shell.parsers import COMMANDS, all_parsers, parser_of
 
 
 def examples() -> Iterator[tuple[str, str]]:
-    """Yield whose example it is, and the line."""
+    """Yield each example with its command."""
     for name in COMMANDS:
         for parser in all_parsers(parser_of(name)):
             _, text = parts_of(parser)
@@ -29,7 +29,7 @@ def examples() -> Iterator[tuple[str, str]]:
 
 
 @pytest.mark.parametrize(("program", "line"), [*examples()])
-def test_an_example_is_taken(program: str, line: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_example_is_valid(program: str, line: str, capsys: pytest.CaptureFixture[str]) -> None:
     if line.startswith("eval "):
         line = line.removeprefix('eval "$(').removesuffix(')"')
     words = shlex.split(line.partition(" | ")[0].partition(" > ")[0])
@@ -49,7 +49,7 @@ def test_an_example_is_taken(program: str, line: str, capsys: pytest.CaptureFixt
 
 
 @pytest.mark.parametrize("columns", ["40", "80", "200"])
-def test_a_narrow_help_keeps_examples(columns: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_narrow_help_does_not_wrap_examples(columns: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", columns)
     for name in COMMANDS:
         for parser in all_parsers(parser_of(name)):
@@ -57,17 +57,17 @@ def test_a_narrow_help_keeps_examples(columns: str, monkeypatch: pytest.MonkeyPa
             for line in parts_of(parser)[1].splitlines():
                 assert f"\n{line}\n" in text
             others = text.partition("examples:\n")[0].splitlines()
-            # argparse folds no word, and no list of choices.
+            # argparse does not wrap words or lists of choices.
             assert all(len(each) <= max(int(columns), 80) for each in others), parser.prog
 
 
 @slow
-def test_a_subcommand_is_imported_alone() -> None:
+def test_only_the_used_subcommand_is_imported() -> None:
     code = (
         "import sys; from tflite_opencl import command; command.main(['cut', '--help']);"
         "print(*(name for name in sys.modules if name.startswith('tflite_opencl.')))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    found = done.stdout.splitlines()[-1].split()
-    assert "tflite_opencl.cut" in found
-    assert {"tflite_opencl.info", "tflite_opencl.generate.subcommand"}.isdisjoint(found)
+    result = done.stdout.splitlines()[-1].split()
+    assert "tflite_opencl.cut" in result
+    assert {"tflite_opencl.info", "tflite_opencl.generate.subcommand"}.isdisjoint(result)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The same words on every command: what several have stands in one table, and nobody differs."""
+"""Flags of several commands are in one table, and equal on every command."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def flags(parser: argparse.ArgumentParser) -> Iterator[tuple[str, argparse.Actio
 
 
 @pytest.mark.parametrize("parser", PARSERS, ids=lambda parser: str(parser.prog))
-def test_no_command_spells_a_shared_flag_otherwise(parser: argparse.ArgumentParser) -> None:
+def test_shared_flags_are_equal_in_all_commands(parser: argparse.ArgumentParser) -> None:
     for name, action in flags(parser):
         if name not in SHARED:
             continue
@@ -53,9 +53,9 @@ def test_no_command_spells_a_shared_flag_otherwise(parser: argparse.ArgumentPars
             assert flag.detail in str(action.help), name
 
 
-def test_a_flag_of_several_commands_is_in_the_table() -> None:
+def test_flags_of_several_commands_are_in_table() -> None:
     counts = Counter(name for parser in PARSERS for name, _ in flags(parser))
-    # What is shown is each command's own.
+    # Help texts may differ.
     assert {name for name, count in counts.items() if count > 1} - {*SHARED} == {"help", "show"}
     assert {*SHARED} <= {*counts}
 
@@ -65,8 +65,8 @@ def test_every_command_can_be_quiet(parser: argparse.ArgumentParser) -> None:
     assert subparsers(parser) or "quiet" in dict(flags(parser))
 
 
-def test_a_short_flag_means_one_thing() -> None:
-    found = {
+def test_short_flags_have_one_meaning() -> None:
+    results = {
         (short, word)
         for parser in PARSERS
         for action in parser._actions
@@ -74,14 +74,14 @@ def test_a_short_flag_means_one_thing() -> None:
         for word in action.option_strings
         if not short.startswith("--") and word.startswith("--")
     }
-    assert len({short for short, _ in found}) == len(found)
+    assert len({short for short, _ in results}) == len(results)
 
 
 @pytest.mark.parametrize(
     ("words", "models"),
     [("a b", "a b"), ("-m a b", "a b"), ("--tflite_model a", "a"), ("a -m b", "a b")],
 )
-def test_a_model_is_an_argument_or_a_flag(words: str, models: str) -> None:
+def test_model_is_argument_or_flag(words: str, models: str) -> None:
     parser = argparse.ArgumentParser()
     add_models(parser)
     options = parser.parse_args(words.split())
@@ -91,15 +91,15 @@ def test_a_model_is_an_argument_or_a_flag(words: str, models: str) -> None:
             model_of(options)
 
 
-def test_a_document_goes_to_its_file_or_is_all_of_stdout(tmp_path: Path) -> None:
+def test_document_goes_to_file_or_stdout(tmp_path: Path) -> None:
     parser = argparse.ArgumentParser()
     for name in DOCUMENTS:
         add_flag(parser, name)
-    kept = tmp_path / "a.json"
-    options = parser.parse_args(["--json", str(kept), "--csv", "-"])
+    path = tmp_path / "a.json"
+    options = parser.parse_args(["--json", str(path), "--csv", "-"])
     require_documents(vars(options))
     assert shown(options, "for people", json=lambda: "{}", csv=lambda: "a,b") == "a,b"
-    assert kept.read_text() == "{}\n"
+    assert path.read_text() == "{}\n"
     assert shown(parser.parse_args([]), "for people", json=lambda: "{}") == "for people"
 
 
@@ -110,7 +110,7 @@ def test_a_document_goes_to_its_file_or_is_all_of_stdout(tmp_path: Path) -> None
         ("--json /nowhere/a.json", 255, "cannot write /nowhere/a.json: there is no folder"),
     ],
 )
-def test_documents_are_looked_at_before_the_work(
+def test_output_paths_are_checked_first(
     words: str, code: int, line: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["compare", "none.tflite", *words.split()]) == code

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The variable that names a device holds for every command that runs something on one."""
+"""The environment variable for the device applies to every command that uses one."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def model(tmp_path: Path) -> str:
     return str(path)
 
 
-def test_the_flag_comes_before_the_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_flag_overrides_variable(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [device_asked(flag) for flag in ("pocl", "", None)] == ["pocl", "no such", "no such"]
     assert parse([]).device == "no such"
     monkeypatch.setenv("TFLITE_OPENCL_DEVICE", "")
@@ -38,7 +38,7 @@ def test_the_flag_comes_before_the_variable(monkeypatch: pytest.MonkeyPatch) -> 
 @pytest.mark.parametrize(
     "words", ["graph", "tune", "verify -m", "compare -c 1 --paths opencl -m", "kernels"]
 )
-def test_subcommands_look_for_its_device(
+def test_subcommands_use_device_of_variable(
     device: DeviceInfo,
     model: str,
     words: str,
@@ -47,5 +47,5 @@ def test_subcommands_look_for_its_device(
 ) -> None:
     monkeypatch.setattr(drivers, "ask_devices", lambda: ((device,), None))
     assert main([*words.split(), model]) == (1 if "compare" in words else 2)
-    said = capsys.readouterr()
-    assert "device matches 'no such'; " in said.out + said.err
+    output = capsys.readouterr()
+    assert "device matches 'no such'; " in output.out + output.err

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the command lines share: dashes, wrong words, versions, the stamp of JSON."""
+"""Common behaviour of command lines: dashes, typos, versions, the header of JSON."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from tflite_opencl.conformance.command import main as suite
 from tflite_opencl.console.errors import UsageError
 
 
-def test_dashes_are_underscores_in_flags_alone() -> None:
+def test_dashes_are_underscores_only_in_flags() -> None:
     given = ["--use-gpu", "--a-b=c-d", "value-1", "-x", "a-b", "--", "--stays-so"]
     meant = ["--use_gpu", "--a_b=c-d", "value-1", "-x", "a-b", "--", "--stays-so"]
     assert with_underscores(given) == meant
 
 
-def test_label_image_takes_dashes_and_knows_what_was_meant() -> None:
+def test_label_image_accepts_dashes_and_suggests_flags() -> None:
     assert parse(["--use-gpu", "--num-results=3"]).use_gpu
     with pytest.raises(UsageError, match=r"unknown option --imge; did you mean --image\?"):
         parse(["--imge", "x"])
@@ -43,11 +43,11 @@ def test_label_image_takes_dashes_and_knows_what_was_meant() -> None:
         ("QQQ", ""),
     ],
 )
-def test_of_several_words_the_shortest_that_begins_so_is_meant(word: str, said: str) -> None:
+def test_suggestion_is_shortest_match(word: str, said: str) -> None:
     assert messages.did_you_mean(word, builtin_op_numbers()) == said
 
 
-def test_an_op_of_the_model_is_meant_first() -> None:
+def test_suggestion_prefers_ops_of_model() -> None:
     with pytest.raises(UsageError, match=r"no op CONV; did you mean CONV_3D\?"):
         messages.known_ops(["conv"], [graph_of([op("CONV_3D", [t((1,))], [t((1,))])], [], [])])
 
@@ -63,7 +63,7 @@ def test_an_op_of_the_model_is_meant_first() -> None:
         (["compare", "--html", "p.html"], "unrecognized arguments: --html; it writes --csv FILE"),
     ],
 )
-def test_a_wrong_word_is_one_line(
+def test_unknown_word_is_one_line(
     arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(arguments) == 64
@@ -74,7 +74,7 @@ def test_a_wrong_word_is_one_line(
     assert said in shown.err
 
 
-def test_the_suite_knows_what_was_meant(capsys: pytest.CaptureFixture[str]) -> None:
+def test_suite_suggests_flags(capsys: pytest.CaptureFixture[str]) -> None:
     assert suite(["--devcie", "x"]) == 64
     assert capsys.readouterr().err == (
         "ERROR: unrecognized arguments: --devcie x; did you mean --device? "
@@ -82,13 +82,13 @@ def test_the_suite_knows_what_was_meant(capsys: pytest.CaptureFixture[str]) -> N
     )
 
 
-def test_subcommands_take_dashes(capsys: pytest.CaptureFixture[str]) -> None:
+def test_subcommands_accept_dashes(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["verify", "--tflite-model", "none.tflite"]) == 255
     assert "cannot read none.tflite" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("of", [(main, "tflite-opencl"), (suite, "tflite-delegate-test")])
-def test_every_command_tells_its_versions(
+def test_every_command_has_version(
     of: tuple[object, str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def none() -> None:
@@ -113,7 +113,7 @@ def test_json_has_its_schema_and_the_version(
     assert "board" in document
 
 
-def test_the_help_names_every_subcommand(capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_names_every_subcommand(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--help"]) == 0
     shown = capsys.readouterr().out
     named = [line.split()[0] for line in shown.splitlines() if re.match(r"    \w", line)]

@@ -13,19 +13,19 @@ from tflite_opencl.console.errors import RunError
 @pytest.mark.parametrize(
     ("text", "workers"), [("tcp://10.0.0.1:8786", 0), ("tls://host:1", 0), ("local:4", 4)]
 )
-def test_an_address_or_workers_of_this_machine(text: str, workers: int) -> None:
+def test_address_or_local_workers(text: str, workers: int) -> None:
     assert scheduler(text) == Scheduler(text, workers)
 
 
 @pytest.mark.parametrize(
     "text", ["", "local", "local:", "local:0", "local:x", "tcp:host:1", "tcp://host", "http://h:1"]
 )
-def test_other_words_are_refused(text: str) -> None:
+def test_invalid_words_are_refused(text: str) -> None:
     with pytest.raises(argparse.ArgumentTypeError, match=r"neither|positive|number"):
         scheduler(text)
 
 
-def test_what_is_not_installed_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(RunError, match=r"pip install tflite-opencl\[cluster\]"):
         require_distributed()

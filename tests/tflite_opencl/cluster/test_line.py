@@ -10,7 +10,7 @@ def sent(line: Line[Any]) -> list[Any]:
     return list(iter(line.next, None))
 
 
-def test_there_are_as_many_chunks_under_way_as_workers() -> None:
+def test_one_chunk_per_worker_is_in_flight() -> None:
     line = Line("abcdef", True)
     assert sent(line) == []
     line.count(2, 60)
@@ -20,7 +20,7 @@ def test_there_are_as_many_chunks_under_way_as_workers() -> None:
     assert [each.chunk for each in sent(line)] == ["c"]
 
 
-def test_results_wait_for_those_before_them_and_chunks_for_them() -> None:
+def test_results_are_ordered_and_reading_ahead_is_limited() -> None:
     line = Line(range(100), True)
     line.count(2, 60)
     first, *_ = others = sent(line)
@@ -29,13 +29,13 @@ def test_results_wait_for_those_before_them_and_chunks_for_them() -> None:
             line.done(each, "done")
         assert [*line.ready()] == []
         others = sent(line)
-    assert others == []  # four a worker wait: no more are taken
+    assert others == []  # four for each worker wait, so no more are read
     line.done(first, "late")
     assert [*line.ready()] == [(0, "late"), *((number, "done") for number in range(1, 8))]
     assert len(sent(line)) == 2
 
 
-def test_without_an_order_results_come_at_once() -> None:
+def test_unordered_results_are_returned_at_once() -> None:
     line = Line("abc", False)
     line.count(3, 60)
     first, second, third = sent(line)
@@ -49,7 +49,7 @@ def test_without_an_order_results_come_at_once() -> None:
     assert line.is_over
 
 
-def test_a_chunk_that_comes_back_is_the_next() -> None:
+def test_returned_chunk_is_next() -> None:
     line = Line("abc", True)
     line.count(1, 60)
     (first,) = sent(line)
@@ -60,15 +60,17 @@ def test_a_chunk_that_comes_back_is_the_next() -> None:
     assert [*line.ready()] == [("A", 1)]
 
 
-def test_what_no_worker_is_there_for_is_left_out() -> None:
+def test_chunk_without_worker_is_left_out() -> None:
     line = Line("abcdef" * 10, True)
     line.count(1, 60)
     (first,) = sent(line)
-    line.count(0, -1)  # the worker may come back with what it has
+    line.count(0, -1)  # the worker may return with its result
     assert sent(line) == [*line.ready()] == []
     line.again(first)
-    found: list[Any] = []
+    results: list[Any] = []
     while not line.is_over:
         line.count(0, -1)
-        found += line.ready()
-    assert found == [(each, SkippedChunk("no worker is there any more")) for each in "abcdef" * 10]
+        results += line.ready()
+    assert results == [
+        (each, SkippedChunk("no worker is there any more")) for each in "abcdef" * 10
+    ]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""tflite-opencl compare --scheduler with boards that are processes."""
+"""`tflite-opencl compare --scheduler` with processes as boards."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tflite_opencl.command import main
 
 pytestmark = [slow, needs_tflite]
 
-# A delegate library that kills the worker whose child loads it, once or each time.
+# A delegate library that kills the worker whose child loads it, once or always.
 KILLER = """
 int kill(int, int); int getppid(void); int access(const char*, int); int creat(const char*, int);
 void* tflite_plugin_create_delegate(void) {
@@ -65,7 +65,7 @@ def compare(scheduler: str, *arguments: str) -> int:
     return main(["compare", *few, "--scheduler", scheduler, *arguments])
 
 
-def found(capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
+def results(capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
     document: dict[str, Any] = json.loads(capsys.readouterr().out)
     return document
 
@@ -77,18 +77,18 @@ def test_each_board_compares_all_models(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setenv("COLUMNS", "300")  # a busy machine's long times make narrow columns
-    other = tmp_path / "b" / model.name  # of the same name
+    monkeypatch.setenv("COLUMNS", "300")  # long times on a busy machine change the columns
+    other = tmp_path / "b" / model.name  # with the same name
     other.parent.mkdir()
     other.write_bytes(model.read_bytes())
-    kept, paths = tmp_path / "kept.json", "builtin,reference"
+    path, paths = tmp_path / "kept.json", "builtin,reference"
     models = str(model), str(other)
-    assert compare(two, *models, "--paths", paths, "--json", str(kept)) == 0
+    assert compare(two, *models, "--paths", paths, "--json", str(path)) == 0
     text = capsys.readouterr().out
     rows = [line.split()[:2] for line in text.splitlines()]
     for row in (["0", "builtin"], ["0", "reference"], ["1", "builtin"], ["1", "reference"]):
         assert rows.count(row) == 2
-    boards = json.loads(kept.read_text())["boards"]
+    boards = json.loads(path.read_text())["boards"]
     assert [*boards] == ["0", "1"]
     for board in boards.values():
         assert board["machine"]["threads"] == "1"
@@ -98,31 +98,31 @@ def test_each_board_compares_all_models(
             assert (reference["failure"], reference["quanta"]) == ("", 0)
 
 
-def test_a_worker_that_dies_gives_its_board_s_job_to_another(
+def test_job_of_dead_worker_goes_to_another(
     model: Path, killer: Callable[[bool], str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     with workers(1) as cluster:
         at, paths = cluster.scheduler_address, f"{killer(False)},reference"
         assert compare(at, str(model), "--paths", paths, "--json", "-") == 1
-    document = found(capsys)
+    document = results(capsys)
     library, reference = document["boards"]["0"]["models"][0]["paths"]
     assert "cannot load the delegate" in library["failure"]
     assert (reference["failure"], reference["timing"]["runs"]) == ("", 2)
     assert document["why_not"] == {}
 
 
-def test_a_board_whose_workers_die_of_it_is_named(
+def test_board_whose_workers_die_is_named(
     model: Path, killer: Callable[[bool], str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     with workers(1) as cluster:
         at = cluster.scheduler_address
         assert compare(at, str(model), "--paths", killer(True), "--json", "-") == 1
-    document = found(capsys)
+    document = results(capsys)
     assert document["boards"] == {}
     assert document["why_not"] == {"0": "3 workers died or hung while they had it"}
 
 
-def test_a_picture_crosses_as_what_the_model_is_given(
+def test_picture_is_sent_as_model_input(
     two: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     model, picture = tmp_path / "v2.tflite", tmp_path / "picture.png"
@@ -130,7 +130,7 @@ def test_a_picture_crosses_as_what_the_model_is_given(
     Image.new("RGB", (30, 20), (51, 204, 102)).save(picture)
     arguments = str(model), "--paths", "reference", "--image", str(picture), "--json", "-"
     code = compare(two, *arguments)
-    document = found(capsys)
+    document = results(capsys)
     assert code == 0
     models = [each["models"][0] for each in document["boards"].values()]
     assert [each["input"] for each in models] == ["picture.png"] * 2
@@ -138,12 +138,12 @@ def test_a_picture_crosses_as_what_the_model_is_given(
     assert models[0]["paths"][0]["top"]
 
 
-def test_what_is_of_one_machine_is_refused(
+def test_local_flags_are_refused(
     model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    kept = tmp_path / "kept.json"
-    kept.write_text('{"schema": 1, "machine": {}, "models": []}')
-    assert compare("local:2", str(model), "--against", str(kept)) == 64
-    said = capsys.readouterr()
-    assert said.out == ""
-    assert said.err == "ERROR: --against is of one machine, and --scheduler is given\n"
+    path = tmp_path / "kept.json"
+    path.write_text('{"schema": 1, "machine": {}, "models": []}')
+    assert compare("local:2", str(model), "--against", str(path)) == 64
+    output = capsys.readouterr()
+    assert output.out == ""
+    assert output.err == "ERROR: --against is of one machine, and --scheduler is given\n"

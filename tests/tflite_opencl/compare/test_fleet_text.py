@@ -25,22 +25,22 @@ def lines(text: str) -> list[str]:
 
 
 def test_each_board_and_path_has_a_row() -> None:
-    found = lines(text_of(FLEET, 100))
-    assert found[0] == "m.tflite, noise"
-    assert "one opencl 2 2.8 0.50 2 of 2 0" in found
-    assert "two opencl 2 2.8 0.50 2 of 2 3" in found
+    result = lines(text_of(FLEET, 100))
+    assert result[0] == "m.tflite, noise"
+    assert "one opencl 2 2.8 0.50 2 of 2 0" in result
+    assert "two opencl 2 2.8 0.50 2 of 2 3" in result
 
 
-def test_what_is_true_of_several_boards_is_told_once() -> None:
-    found = lines(text_of(FLEET, 100))
-    assert "all boards: CPU: a CPU" in found
-    assert "one, three: opencl runs on a GPU" in found
-    assert "two: opencl runs on another GPU" in found
-    assert "three: m.tflite: opencl: no result: it died" in found
-    assert found[-1] == "four: no result: no worker is there any more"
+def test_equal_facts_of_boards_are_shown_once() -> None:
+    result = lines(text_of(FLEET, 100))
+    assert "all boards: CPU: a CPU" in result
+    assert "one, three: opencl runs on a GPU" in result
+    assert "two: opencl runs on another GPU" in result
+    assert "three: m.tflite: opencl: no result: it died" in result
+    assert result[-1] == "four: no result: no worker is there any more"
 
 
-def test_the_same_as_csv_and_as_markdown() -> None:
+def test_csv_and_markdown() -> None:
     rows = list(csv.DictReader(io.StringIO(csv_of(FLEET))))
     assert [(row["board"], row["path"], row["median_ms"], row["quanta"]) for row in rows] == [
         ("one", "opencl", "2.0", "0"),
@@ -54,14 +54,14 @@ def test_the_same_as_csv_and_as_markdown() -> None:
     assert "- four: no result: no worker is there any more" in text
 
 
-def test_a_board_without_a_result_is_no_success() -> None:
+def test_board_without_result_is_no_success() -> None:
     one = {"one": board(0)}
     assert not FleetReport(one, {}).is_no_result
     assert FleetReport(one, {"two": "it is gone"}).is_no_result
     assert FleetReport({**one, "two": board(0, failure="it died")}, {}).is_no_result
 
 
-def test_boards_that_all_gave_nothing_are_named() -> None:
+def test_boards_without_results_are_named() -> None:
     assert (
         text_of(FleetReport({}, {"one": "it is gone"}), 100).strip() == "one: no result: it is gone"
     )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a comparison tells of times, paths and changes, without running any."""
+"""Records of a comparison: times, paths and changes."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def report_of(path: PathResult, **machine: str) -> Report:
     return Report(machine, [ModelResult("m.tflite", "digest", "random input", [path])])
 
 
-def test_the_figures_of_runs() -> None:
+def test_figures_of_runs() -> None:
     timing = timing_of([4.0, 1.0, 2.0, 3.0, 10.0], 1.5)
     assert (timing.runs, timing.min_ms, timing.median_ms, timing.average_ms) == (5, 1, 3, 4)
     assert timing.p90_ms == pytest.approx(7.6)
@@ -78,12 +78,12 @@ def test_paths() -> None:
         ("external:x.so:novalue", "'novalue' is not key:value"),
     ],
 )
-def test_words_that_are_no_paths(text: str, reason: str) -> None:
+def test_invalid_paths(text: str, reason: str) -> None:
     with pytest.raises(argparse.ArgumentTypeError, match=reason):
         paths_of(text)
 
 
-def test_a_change_within_the_spread_is_not_told() -> None:
+def test_change_within_spread_is_not_shown() -> None:
     slower = replace(PATH, timing=timing_of([1.3, 1.3, 1.31, 1.31], 1.0))
     text = changes_text(report_of(PATH), report_of(slower), 100)
     assert re.search(r"m\.tflite +opencl +1\.005 +1\.305 +\+29\.9% +1\.0%", text)
@@ -93,7 +93,7 @@ def test_a_change_within_the_spread_is_not_told() -> None:
     assert "WARNING: m.tflite, opencl: the spread of the runs is larger than the change" in text
 
 
-def test_what_else_changed_is_told() -> None:
+def test_other_changes_are_shown() -> None:
     other = replace(PATH, taken=2, quanta=1)
     text = changes_text(report_of(PATH, CPU="old"), report_of(other, CPU="new"), 100)
     assert "m.tflite, opencl: nodes taken: 3 before, 2 now" in text
@@ -101,7 +101,7 @@ def test_what_else_changed_is_told() -> None:
     assert "CPU: old before, new now" in text
 
 
-def test_another_model_of_the_same_name_is_a_warning() -> None:
+def test_other_model_with_same_name_is_a_warning() -> None:
     old = report_of(PATH)
     new = Report({}, [replace(old.models[0], digest="another", input="p.png")])
     text = changes_text(old, new, 100)
@@ -109,21 +109,21 @@ def test_another_model_of_the_same_name_is_a_warning() -> None:
     assert "the input was random input, and is p.png" in text
 
 
-def test_nothing_in_common_is_a_warning() -> None:
+def test_no_common_rows_is_a_warning() -> None:
     text = changes_text(report_of(PATH), report_of(replace(PATH, path="cpu")), 100)
     assert text == "WARNING: no path was timed both before and now"
 
 
-def test_the_tables_show_what_is_known() -> None:
-    told = replace(PATH, partitions=2, joules=0.25, peak_bytes=2**20, top="0.5: 1 a|b")
-    text = text_of(report_of(told), 100)
+def test_tables() -> None:
+    path = replace(PATH, partitions=2, joules=0.25, peak_bytes=2**20, top="0.5: 1 a|b")
+    text = text_of(report_of(path), 100)
     for cell in ("3 of 3, 2 parts", "0.25", "a GPU", "1.01"):
         assert cell in text
     assert "energy" not in text_of(report_of(PATH), 100)
-    assert r"0.5: 1 a\|b" in markdown_of(report_of(told))
+    assert r"0.5: 1 a\|b" in markdown_of(report_of(path))
 
 
-def test_what_cannot_be_compared_says_why() -> None:
+def test_incomparable_results_have_reason() -> None:
     why = "the reference kernels cannot run this model: no kernel"
     path = replace(PATH, quanta=None, no_difference=why)
     assert f"opencl: not compared: {why}" in text_of(report_of(path), 100)
@@ -133,13 +133,15 @@ def test_what_cannot_be_compared_says_why() -> None:
     ("name", "value"),
     [("model", 1), ("device", None), ("nodes", "31"), ("taken", []), ("timing", 3)],
 )
-def test_a_kept_result_of_other_types_is_refused(tmp_path: Path, name: str, value: object) -> None:
-    kept = json.loads(as_json(asdict(report_of(PATH))))
+def test_stored_result_with_wrong_types_is_refused(
+    tmp_path: Path, name: str, value: object
+) -> None:
+    report = json.loads(as_json(asdict(report_of(PATH))))
     file = tmp_path / "kept.json"
-    file.write_text(json.dumps(kept))
+    file.write_text(json.dumps(report))
     assert load(str(file)).models[0].paths == [PATH]
-    (model,) = kept["models"]
+    (model,) = report["models"]
     (model if name in model else model["paths"][0])[name] = value
-    file.write_text(json.dumps(kept))
+    file.write_text(json.dumps(report))
     with pytest.raises(CommandError, match="is not what compare --json writes"):
         load(str(file))

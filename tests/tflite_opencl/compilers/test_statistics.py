@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What compilers tell, as Mesa 25.0 and NVIDIA's driver print it -> numbers."""
+"""Parsers of compiler statistics, as Mesa 25.0 and NVIDIA's driver print them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ V3D = """Unknown DRM_IOCTL_V3D_GET_PARAM 11
 SHADER-DB-(null) - MESA_SHADER_COMPUTE shader: 4416 inst, 2 threads, 6 loops, 1330 uniforms, \
 130 max-temps, 186:264 spills:fills, 1 sfu-stalls, 4417 inst-and-stalls, 412 nops
 """
-# A loop of two products within a loop of one, and a loop without any.
+# A loop with two products inside a loop with one, and a loop without any.
 IR3 = """MESA: info: NIR (final form) for CL shader (null):
 MESA: info:     con block b0:         // preds:
 MESA: info: Native code for unnamed CL shader main with sha1 1234:
@@ -44,7 +44,7 @@ MESA: info: ; CL: outputs:
 MESA: info: ; CL prog 1/1: 2394 instr, 385 nops, 2009 non-nops, 81 mov, 196 cov, 4800 dwords
 MESA: info: ; CL prog 1/1: 0 last-baryf, 0 last-helper, 0 half, 43 full, 32 constlen
 """
-# The compiler's own form comes first; then a loop of two products and a load within another loop.
+# The compiler's IR comes first; then a loop with two products and a load in another loop.
 BIFROST_CODE = """block0 {
     *FMA.f32 r0:t0, r1, r2, r3
     +NOP t1
@@ -134,26 +134,26 @@ ptxas info    : Used 40 registers, used 0 barriers, 380 bytes cmem[0]
         ("", {}),
     ],
 )  # fmt: skip
-def test_what_is_told(text: str, expected: dict[str, float]) -> None:
+def test_statistics(text: str, expected: dict[str, float]) -> None:
     assert statistics_of(text)[0] == expected
 
 
-def test_the_last_kernel_counts() -> None:
-    # A driver may build kernels of its own first.
+def test_last_kernel_counts() -> None:
+    # A driver may build internal kernels first.
     for text, number in ((BIFROST, "2898"), (V3D, "4416")):
-        told, _ = statistics_of(text.replace(number, "12") + text)
-        assert told["instructions"] == int(number)
+        statistics, _ = statistics_of(text.replace(number, "12") + text)
+        assert statistics["instructions"] == int(number)
 
 
-def test_a_loop_without_products_tells_nothing() -> None:
-    told, listing = statistics_of(IR3.replace("mad.f32", "add.f").replace("mul.f", "add.f"))
-    assert "loop_instructions" not in told
+def test_loop_without_products_is_ignored() -> None:
+    statistics, listing = statistics_of(IR3.replace("mad.f32", "add.f").replace("mul.f", "add.f"))
+    assert "loop_instructions" not in statistics
     assert listing is not None
     assert (listing.products, listing.loop) == (0, {})
     assert sum(listing.once.values()) == 16
 
 
-def test_one_item_computes_the_preamble_for_all() -> None:
+def test_preamble_runs_once_for_all_items() -> None:
     preamble = "MESA: info: shps #l1\nMESA: info: mul.f r1.x, r2.x, r3.x\nMESA: info: shpe\n"
     body = IR3.replace("MESA: info: l1:", preamble + "MESA: info: l1:")
     assert statistics_of(body) == statistics_of(IR3)
@@ -179,7 +179,7 @@ def test_one_item_computes_the_preamble_for_all() -> None:
         (V3D_CODE + V3D, Listing({"instruction": 4}, {"instruction": 3}, products=2, lines=3)),
     ],
 )
-def test_a_listing_is_counted_by_units(text: str, listing: Listing) -> None:
-    told, found = statistics_of(text)
-    assert found == listing
-    assert told["loop_instructions"] == round(listing.lines / listing.products, 2)
+def test_instructions_are_counted_by_unit(text: str, listing: Listing) -> None:
+    statistics, result = statistics_of(text)
+    assert result == listing
+    assert statistics["loop_instructions"] == round(listing.lines / listing.products, 2)

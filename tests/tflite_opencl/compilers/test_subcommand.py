@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`tflite-opencl kernels` as it is called: its table, its forms, what it refuses."""
+"""`tflite-opencl kernels`: table, other formats and errors."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tflite_opencl.compilers import builds
 
 @pytest.fixture
 def remembered(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Answer by what the command's children said in an earlier test: each takes a second."""
+    """Reuse the answers of the command's children in earlier tests: each takes a second."""
     monkeypatch.setattr(drivers, "ask_devices", ask_devices)
     monkeypatch.setattr(drivers, "ask_device", ask_device)
     monkeypatch.setattr(builds, "_built", built)
@@ -35,10 +35,10 @@ build, BUILT = builds._built, dict[object, builds.Built]()
 
 
 def built(info: DeviceInfo, use: KernelUse, text: Path) -> builds.Built:
-    asked = info, use.file, use.kernel, use.source
-    if asked not in BUILT:
-        BUILT[asked] = build(info, use, text)
-    return BUILT[asked]
+    key = info, use.file, use.kernel, use.source
+    if key not in BUILT:
+        BUILT[key] = build(info, use, text)
+    return BUILT[key]
 
 
 @pytest.fixture
@@ -58,13 +58,15 @@ def model(tmp_path: Path) -> str:
 
 
 @slow
-def test_a_row_a_kernel(model: str, device: DeviceInfo, capsys: pytest.CaptureFixture[str]) -> None:
+def test_row_for_each_kernel(
+    model: str, device: DeviceInfo, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["kernels", model, "--device", str(device.index), "--csv", "-"]) == 0
     rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
     assert {row["kernel"] for row in rows} - {"pool_2d_vector_quant8"} == {"pool_2d_quant8"}
     assert all(row["built"] == "yes" and int(row["group_limit"]) > 0 for row in rows)
     assert {row["device"] for row in rows} == {device.name}
-    # Both nodes may run every kernel, and the first alternative of each is one of them.
+    # Both nodes may run every kernel, including the first alternative.
     assert {row["launches"] for row in rows} == {"2"}
     assert sum(int(row["expected"]) for row in rows) == 2
     assert all(float(row["seconds"]) > 0 for row in rows)
@@ -72,7 +74,7 @@ def test_a_row_a_kernel(model: str, device: DeviceInfo, capsys: pytest.CaptureFi
 
 @slow
 @pytest.mark.usefixtures("remembered")
-def test_literal_kernels_are_shown_where_they_are_asked_for(
+def test_specialised_kernels_are_shown_on_request(
     model: str, device: DeviceInfo, capsys: pytest.CaptureFixture[str]
 ) -> None:
     command = ["kernels", model, model, "--device", str(device.index), "--csv", "-"]
@@ -105,19 +107,19 @@ def test_two_models_are_added(
 
 @slow
 @pytest.mark.usefixtures("remembered")
-def test_what_got_worse(
+def test_regressions_are_reported(
     model: str, device: DeviceInfo, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     command = ["kernels", model, "--device", str(device.index)]
     assert main([*command, "--csv", "-"]) == 0
-    kept = tmp_path / "old.csv"
-    kept.write_text(capsys.readouterr().out)
-    assert main([*command, "--against", str(kept)]) == 0
+    path = tmp_path / "old.csv"
+    path.write_text(capsys.readouterr().out)
+    assert main([*command, "--against", str(path)]) == 0
     assert capsys.readouterr().out == "kernels: 0 better, 0 worse, 0 new, 0 gone\n"
-    # The driver's own limit is now less than it was.
-    old = re.sub(r",yes,\d+,", ",yes,1000000,", kept.read_text())
-    kept.write_text(old)
-    assert main([*command, "--against", str(kept)]) == 0
+    # The driver's limit is lower now.
+    old = re.sub(r",yes,\d+,", ",yes,1000000,", path.read_text())
+    path.write_text(old)
+    assert main([*command, "--against", str(path)]) == 0
     text = capsys.readouterr().out
     assert "WORSE: " in text
     assert "group_limit 1000000 -> " in text
@@ -125,7 +127,7 @@ def test_what_got_worse(
 
 
 @slow
-def test_a_kernel_that_stopped_being_built(
+def test_kernel_that_is_no_longer_built(
     model: str,
     device: DeviceInfo,
     tmp_path: Path,
@@ -134,27 +136,27 @@ def test_a_kernel_that_stopped_being_built(
 ) -> None:
     command = ["kernels", model, "--device", str(device.index)]
     assert main([*command, "--csv", "-"]) == 0
-    kept = tmp_path / "old.csv"
-    kept.write_text(capsys.readouterr().out)
+    path = tmp_path / "old.csv"
+    path.write_text(capsys.readouterr().out)
     code = "import os, sys; sys.stderr.write('bad chip\\n'); sys.stderr.flush(); os.abort()"
     python = tmp_path / "python"
     python.write_text(f'#!/bin/sh\nexec {builds.sys.executable} -c "{code}"\n')
     python.chmod(0o755)
-    found = drivers.ask_device(device, with_rates=False)
+    result = drivers.ask_device(device, with_rates=False)
     monkeypatch.setattr(drivers, "ask_devices", lambda: ((device,), None))
-    monkeypatch.setattr(drivers, "ask_device", lambda info, with_rates: found)
+    monkeypatch.setattr(drivers, "ask_device", lambda info, with_rates: result)
     monkeypatch.setattr(builds.sys, "executable", str(python))
-    assert main([*command, "--against", str(kept)]) == 1
-    said = capsys.readouterr()
-    assert re.search(r"BROKEN: .* pool_2d_quant8 .*: it died with SIGABRT: bad chip", said.out)
-    assert said.err == ""
+    assert main([*command, "--against", str(path)]) == 1
+    output = capsys.readouterr()
+    assert re.search(r"BROKEN: .* pool_2d_quant8 .*: it died with SIGABRT: bad chip", output.out)
+    assert output.err == ""
     assert main(command) == 0
     assert "NOT BUILT: it died with SIGABRT: bad chip" in capsys.readouterr().out
 
 
 @slow
 @pytest.mark.usefixtures("remembered")
-def test_kernels_expected_first_alone_and_it_fails_where_one_spills(
+def test_expected_kernels_only_and_failure_on_spills(
     model: str,
     device: DeviceInfo,
     monkeypatch: pytest.MonkeyPatch,
@@ -178,14 +180,14 @@ def test_kernels_expected_first_alone_and_it_fails_where_one_spills(
 
 @slow
 @pytest.mark.usefixtures("remembered")
-def test_a_device_that_fails_its_self_test(
+def test_device_that_fails_self_test(
     model: str,
     device: DeviceInfo,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    found = replace(drivers.ask_device(device, with_rates=False), failure="it computes nothing")
-    monkeypatch.setattr(drivers, "ask_device", lambda info, with_rates: found)
+    result = replace(drivers.ask_device(device, with_rates=False), failure="it computes nothing")
+    monkeypatch.setattr(drivers, "ask_device", lambda info, with_rates: result)
     assert main(["kernels", model, "--device", str(device.index)]) == 0
     text = capsys.readouterr().out
     assert "Its self-test did not pass: it computes nothing\nNothing is proven here." in text
@@ -194,7 +196,7 @@ def test_a_device_that_fails_its_self_test(
 
 @slow
 @pytest.mark.usefixtures("remembered")
-def test_a_dump_is_whole(
+def test_dump_is_complete(
     model: str, device: DeviceInfo, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = tmp_path / "kernels"
@@ -225,7 +227,7 @@ def test_a_dump_is_whole(
         (["bad.tflite", "--csv", "-", "--json", "-"], 64, "--json and --csv: stdout takes one of"),
     ],
 )
-def test_what_is_refused(
+def test_errors(
     arguments: list[str],
     code: int,
     words: str,
@@ -238,12 +240,12 @@ def test_what_is_refused(
     (tmp_path / "bad.tflite").write_text("no model")
     monkeypatch.setattr(drivers, "ask_devices", lambda: ((device,), None))
     assert main(["kernels", *arguments]) == code
-    said = capsys.readouterr()
-    assert words in said.err
-    assert said.out == ""
+    output = capsys.readouterr()
+    assert words in output.err
+    assert output.out == ""
 
 
-def test_a_folder_that_cannot_be_written(
+def test_unwritable_folder(
     model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(drivers, "ask_devices", lambda: pytest.fail("devices are asked"))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The cases: how many, that TFLite takes each, and that their names stay readable."""
+"""The conformance cases: their number and names, and that TFLite runs each."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ CASES = list(all_cases())
 LIGHT = [case for case in CASES if not case.is_heavy]
 
 
-def test_there_are_enough() -> None:
+def test_number_of_cases() -> None:
     assert len(LIGHT) >= 4000
-    # Of files' ops, and what follows from shapes and constants.
+    # Ops of files, and results that follow from shapes and constants.
     wanted = {name for name in ops() if not name.islower()} | {"SHAPE", "DENSIFY"}
     assert wanted | {"chain", "behaviour"} <= {case.op for case in CASES}
 
 
-def test_names_are_family_type_and_detail() -> None:
+def test_names_have_family_type_and_detail() -> None:
     pattern = re.compile(r"[a-z0-9_]+/[a-z0-9-]+/[a-z0-9._-]+")
     assert [case.name for case in CASES if not pattern.fullmatch(case.name)] == []
     assert len({case.name for case in CASES}) == len(CASES)
@@ -37,14 +37,14 @@ def test_names_are_family_type_and_detail() -> None:
     assert [case.name for case in CASES if case.name.split("/")[1] != case.kind] == []
 
 
-def test_teflons_grid_is_whole() -> None:
+def test_teflon_grid_is_complete() -> None:
     convolutions = [case for case in CASES if case.name.startswith("teflon/uint8/conv_2d")]
     # 5 sizes x 3 kernels x 6 x 6 channels x 2 strides x 2 paddings, less 5x5 VALID in 3x3.
     assert len(convolutions) == 5 * 3 * 36 * 4 - 36 * 2
 
 
 @pytest.mark.parametrize("case", sample(LIGHT, 300, seed=7), ids=lambda case: case.name)
-def test_tflite_takes_it(case: Case) -> None:
+def test_tflite_runs_case(case: Case) -> None:
     graph = case.make()
     runtime = find_runtime()
     try:
@@ -54,8 +54,8 @@ def test_tflite_takes_it(case: Case) -> None:
             pytest.skip(f"this runtime does not: {error}")
         raise
     assert len(known.outputs) == 3
-    # A result that is always the same would not show a wrong one; of the smallest multiplier the
-    # bias alone is left.
+    # A constant result would hide faults; with the smallest multiplier only the
+    # bias remains.
     seldom = ("FILL", "REDUCE_ANY", "REDUCE_ALL", "EQUAL", "NOT_EQUAL")
     odd = ("zeros", "multiplier9.537e-07", "in2x132-at1-", "in2x130-at1-")  # one of two rows
     is_usual = not any(each in case.name for each in odd)
@@ -63,12 +63,12 @@ def test_tflite_takes_it(case: Case) -> None:
         assert len({values.tobytes() for values in known.outputs[0] + known.outputs[2]}) > 1
 
 
-def test_a_case_is_the_same_each_time() -> None:
+def test_cases_are_deterministic() -> None:
     for case in sample(LIGHT, 40, seed=3):
         assert write_model(case.make()) == write_model(case.make())
 
 
-def test_a_sample_is_fair() -> None:
+def test_sample_covers_families() -> None:
     chosen = sample(LIGHT, 300, seed=1)
     assert len(set(chosen)) == 300
     counts = Counter(case.op for case in chosen)

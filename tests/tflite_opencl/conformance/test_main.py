@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The command: what it runs, writes and answers, with delegates whose results are known."""
+"""The command `tflite-delegate-test`: runs, outputs and exit codes, with known delegates."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ ADD, CONV = "add/int8/1x7x5x3", "conv_2d/int8/in7x5x3-k3x3-out8-same"
 
 @pytest.fixture
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
-    """Return a function that runs the command on two cases in a folder of its own."""
+    """Return a function that runs the command on two cases in a new folder."""
     monkeypatch.chdir(tmp_path)
 
     def call(liar: str, *flags: str) -> int:
@@ -58,7 +58,7 @@ def csv(folder: str = "delegate-test-results", name: str = "results.csv") -> dic
 
 
 @slow
-def test_everything_right(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+def test_success(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
     assert run("pass_through") == 0
     assert csv() == {ADD: "Pass", CONV: "Pass"}
     assert csv(name="failures.csv") == {}
@@ -70,7 +70,7 @@ def test_everything_right(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @slow
-def test_every_output(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+def test_all_outputs(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("jinja2")
     outputs = {
         name: f"{name}.txt" for name in ("junit", "ktap", "lava", "json", "html", "coverage")
@@ -85,10 +85,10 @@ def test_every_output(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
     assert texts["ktap"].splitlines()[:3] == ["KTAP version 1", "1..2", f"not ok 1 {ADD}"]
     assert f"ok 2 {CONV}" in texts["ktap"].splitlines()
     assert "TEST_CASE_ID=add_int8_1x7x5x3 RESULT=fail" in texts["lava"]
-    found = json.loads(texts["json"])
-    assert found.items() >= stamped({}).items()
-    assert found["counts"] == {"Fail": 1, "Pass": 1}
-    assert found["cases"][0]["quanta"] == 1
+    result = json.loads(texts["json"])
+    assert result.items() >= stamped({}).items()
+    assert result["counts"] == {"Fail": 1, "Pass": 1}
+    assert result["cases"][0]["quanta"] == 1
     assert "| ADD | 1 of 1 differ, up to 1 |" in texts["coverage"]
     assert "1 of 105 elements differ" in texts["html"]
     assert "<td>CONV_2D</td>" in texts["html"]
@@ -97,7 +97,7 @@ def test_every_output(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @slow
-def test_a_page_keeps_what_is_around_its_table(run: Run) -> None:
+def test_coverage_replaces_only_the_table(run: Run) -> None:
     page = Path("page.md")
     page.write_text(f"before\n\n{BEGIN}\nold\n{END}\n\nafter\n")
     for _ in range(2):
@@ -110,7 +110,7 @@ def test_a_page_keeps_what_is_around_its_table(run: Run) -> None:
 
 
 @slow
-def test_a_pipe_is_written_and_stays_a_pipe(run: Run) -> None:
+def test_output_to_pipe(run: Run) -> None:
     os.mkfifo("pipe")
     read: list[str] = []
     reader = threading.Thread(target=lambda: read.append(Path("pipe").read_text()), daemon=True)
@@ -122,7 +122,7 @@ def test_a_pipe_is_written_and_stays_a_pipe(run: Run) -> None:
 
 
 @slow
-def test_a_baseline_is_written_and_kept_to(run: Run) -> None:
+def test_baseline(run: Run) -> None:
     baseline = ["--baseline", "liar-fails.txt"]
     assert run("off_by_one", *baseline, "--update_baseline") == 0
     assert Path("liar-fails.txt").read_text().splitlines()[1:] == [f"{ADD},Fail"]
@@ -140,27 +140,27 @@ def test_skips_are_not_run(run: Run) -> None:
 
 
 @slow
-def test_a_tolerance(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+def test_tolerance(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
     assert run("off_by_one", "--tolerance", "teflon", "--json", "-") == 0
-    found = json.loads(capsys.readouterr().out)
-    assert found["cases"][0]["detail"].startswith("within tolerance: ")
-    assert found["cases"][0]["quanta"] == 1
+    result = json.loads(capsys.readouterr().out)
+    assert result["cases"][0]["detail"].startswith("within tolerance: ")
+    assert result["cases"][0]["quanta"] == 1
 
 
 @slow
-def test_nothing_delegated_is_unexpected(run: Run) -> None:
+def test_no_delegation_is_unexpected(run: Run) -> None:
     assert run("takes_nothing") == 1
     assert run("takes_nothing", "--allow_not_delegated") == 0
 
 
 @slow
-def test_the_wrong_device_is_refused(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+def test_wrong_device_is_refused(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
     assert run("pass_through", "--expect_device", "Vivante") == 77
     assert "the device is python:tests.attacks.liars:pass_through, not" in capsys.readouterr().err
 
 
 @slow
-def test_a_killed_run_goes_on(tmp_path: Path) -> None:
+def test_killed_run_resumes(tmp_path: Path) -> None:
     command = [
         sys.executable, "-m", "tflite_opencl.conformance", "--delegate", f"{LIARS}hang",
         "--filter", TWO, "--timeout", "300", "--output", str(tmp_path / "out"),
@@ -171,14 +171,14 @@ def test_a_killed_run_goes_on(tmp_path: Path) -> None:
     # The first case hangs until it is interrupted.
     while not details.exists() and time.monotonic() < until:
         time.sleep(0.1)
-    assert details.exists()  # Ctrl-C before that ends Python while it imports
+    assert details.exists()  # an earlier Ctrl-C would interrupt Python's imports
     child.send_signal(signal.SIGINT)
     assert child.wait(60) == 130
     done = json.dumps(
         {"name": ADD, "result": "Pass", "detail": "", "seconds": 1.0, "quanta": 0, "taken": 1,
          "nodes": 1, "stderr": ""}
     )  # fmt: skip
-    # As a power cut leaves it: one case done, and half a line.
+    # As after a power failure: one finished case, and half a line.
     details.write_text(f'{done}\n{{"name": "conv')
     again = subprocess.run(
         [*command, "--resume"], cwd=ROOT, capture_output=True, text=True, timeout=120, check=False
@@ -188,9 +188,7 @@ def test_a_killed_run_goes_on(tmp_path: Path) -> None:
 
 
 @slow
-def test_another_runs_folder_is_not_gone_on_with(
-    run: Run, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_other_runs_folder_is_not_resumed(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
     assert run("pass_through", "--resume") == 255
     assert "has no run to go on with" in capsys.readouterr().err
     assert run("pass_through") == 0
@@ -199,7 +197,7 @@ def test_another_runs_folder_is_not_gone_on_with(
 
 
 @slow
-def test_models_of_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_folder_of_models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "models").mkdir()
     model = write_model(chain_graph("diamond", "int8", (1, 5, 5, 3)))
@@ -212,7 +210,7 @@ def test_models_of_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 @slow
 @pytest.mark.parametrize("where", ["input", "output"])
-def test_a_model_whose_tensor_no_array_can_hold_is_refused(
+def test_model_with_huge_tensor_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -223,15 +221,15 @@ def test_a_model_whose_tensor_no_array_can_hold_is_refused(
     (tmp_path / "models" / "huge.tflite").write_bytes(chain_model([step]))
     command = ["--delegate", f"{LIARS}pass_through", "--models", "models", "--filter", "^model/"]
     assert main([*command, "--json", "all.json"]) == 77
-    (found,) = json.loads(Path("all.json").read_text())["cases"]
-    assert found["result"] == "Skip"
-    assert found["detail"].endswith("is 1x2147483647x2147483647x0x2147483647: no array is so large")
+    (result,) = json.loads(Path("all.json").read_text())["cases"]
+    assert result["result"] == "Skip"
+    assert result["detail"].endswith(
+        "is 1x2147483647x2147483647x0x2147483647: no array is so large"
+    )
 
 
 @slow
-def test_nodes_of_models_have_the_names_of_mesas_tests(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_nodes_are_named_like_mesas_tests(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     model = Path("small.tflite")
     model.write_bytes(write_model(chain_graph("diamond", "int8", (1, 5, 5, 3))))
@@ -251,9 +249,7 @@ def test_nodes_of_models_have_the_names_of_mesas_tests(
 
 
 @slow
-def test_any_name_of_a_model_leaves_the_files_well_formed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_unusual_model_names_are_escaped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "models").mkdir()
     stem = os.fsdecode(b"a\n,b#\x1b[31m\xef\xbf\xbf")
@@ -270,12 +266,12 @@ def test_any_name_of_a_model_leaves_the_files_well_formed(
 
 
 @slow
-def test_a_case_is_reduced(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_case_is_reduced(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     name = "chain/int8/strided_residual-in1x8x8x8"
     folder = str(tmp_path / "small")
     assert main(["--delegate", f"{LIARS}off_by_one", "--reduce", name, "--output", folder]) == 0
-    said = capsys.readouterr().out
-    assert "the first node whose output is wrong: 3, ADD" in said
+    output = capsys.readouterr().out
+    assert "the first node whose output is wrong: 3, ADD" in output
     assert (tmp_path / "small" / "reduced.tflite").stat().st_size < 1500
     assert np.load(tmp_path / "small" / "reduced_input_0.npy").size == 1
     script = tmp_path / "small" / "reduced.py"
@@ -296,7 +292,7 @@ def test_a_case_is_reduced(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
         (counter_model, "cannot be made smaller: node 0 CALL_ONCE runs other subgraphs"),
     ],
 )
-def test_a_file_of_several_graphs_is_reduced_or_one_line(
+def test_reduction_of_several_graphs(
     model: Callable[[], bytes], words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "several.tflite"
@@ -308,7 +304,7 @@ def test_a_file_of_several_graphs_is_reduced_or_one_line(
 
 @slow
 @pytest.mark.device
-def test_the_alternative_that_fails_is_reduced_alone(
+def test_failing_alternative_is_reduced(
     tmp_path: Path, device: DeviceInfo, capsys: pytest.CaptureFixture[str]
 ) -> None:
     flags = ["--delegate", f"{LIARS}plain_is_wrong", "--alternatives", "--reduce", CONV]
@@ -338,11 +334,7 @@ def test_the_alternative_that_fails_is_reduced_alone(
         (["--timeout", "nan"], 64, "'nan' is not a number"),
         (["--update_baseline"], 64, "--update_baseline needs --baseline FILE"),
         (["--baseline", "none.txt"], 255, "cannot read none.txt"),
-        (
-            ["--update_baseline", "--baseline", "none/x"],
-            255,
-            "cannot write --baseline none/x: ",
-        ),
+        (["--update_baseline", "--baseline", "none/x"], 255, "cannot write --baseline none/x: "),
         (["--models", "none"], 255, "cannot read none"),
         (["--json", "none/x.json"], 255, "cannot write --json none/x.json: there is no folder "),
         (["--reduce", "no/such/case"], 255, "there is no case no/such/case"),
@@ -352,54 +344,54 @@ def test_the_alternative_that_fails_is_reduced_alone(
         (["--unknown"], 64, "unrecognized arguments: --unknown"),
     ],
 )
-def test_a_mistake_is_one_line(
+def test_usage_errors(
     flags: list[str], code: int, words: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(flags) == code
-    said = capsys.readouterr()
-    assert said.out == ""
-    assert words in said.err
-    assert len(said.err.splitlines()) == 1
+    output = capsys.readouterr()
+    assert output.out == ""
+    assert words in output.err
+    assert len(output.err.splitlines()) == 1
 
 
 @slow
-def test_a_disk_that_fills_up_is_one_line(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+def test_full_disk_is_one_line(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
     Path("delegate-test-results").mkdir()
     Path("delegate-test-results/details.jsonl").symlink_to("/dev/full")
     assert run("pass_through") == 255
-    told = capsys.readouterr().err.splitlines()
-    assert told[-1] == "ERROR: cannot write delegate-test-results: No space left on device"
-    assert not any("Traceback" in line for line in told)
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[-1] == "ERROR: cannot write delegate-test-results: No space left on device"
+    assert not any("Traceback" in line for line in lines)
 
 
-def test_an_index_names_its_device(monkeypatch: pytest.MonkeyPatch) -> None:
-    # Versions have digits, too, and those are no indices.
-    found = [DeviceInfo(n, "P", "3.1", name, "V", "3.0", "1", "cpu") for n, name in enumerate("ab")]
-    monkeypatch.setattr(subject, "list_devices", lambda: tuple(found))
-    told = [Subject("opencl", {}, text, find_runtime()).describe() for text in ("0", "1")]
-    assert told == ["a (P, 1)", "b (P, 1)"]
+def test_index_of_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Versions have digits, too, which are no indices.
+    results = [
+        DeviceInfo(n, "P", "3.1", name, "V", "3.0", "1", "cpu") for n, name in enumerate("ab")
+    ]
+    monkeypatch.setattr(subject, "list_devices", lambda: tuple(results))
+    descriptions = [Subject("opencl", {}, text, find_runtime()).describe() for text in ("0", "1")]
+    assert descriptions == ["a (P, 1)", "b (P, 1)"]
     with pytest.raises(OneLineError, match="no OpenCL device matches '3'"):
         Subject("opencl", {}, "3", find_runtime()).describe()
 
 
 @slow
-def test_no_device_is_77(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_no_device_exits_with_77(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     output = ["--output", str(tmp_path / "out"), "--filter", TWO]
     assert main(["--device", "no such device", *output]) == 77
     assert capsys.readouterr().err.startswith("SKIP: ")
 
 
 @slow
-def test_a_library_that_is_missing_is_an_error(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
+def test_missing_library_is_an_error(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     output = ["--output", str(tmp_path / "out"), "--filter", TWO]
     assert main(["--delegate", str(tmp_path / "none.so"), *output]) == 255
     assert capsys.readouterr().err.startswith(f"ERROR: cannot load {tmp_path / 'none.so'}: ")
 
 
 @slow
-def test_a_device_profile(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_device_profile(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     flags = ["--output", str(tmp_path / "out"), "--filter", "^relu/float32/in3$"]
     assert main(["--device_profile", "no such board", *flags]) == 64
     assert capsys.readouterr().err.startswith("ERROR: no device profile 'no such board': one of ")
@@ -408,13 +400,13 @@ def test_a_device_profile(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     assert csv(str(tmp_path / "out")) == {"relu/float32/in3": "Pass"}
 
 
-def test_the_list(capsys: pytest.CaptureFixture[str]) -> None:
+def test_list(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--list", "--filter", TWO]) == 0
     assert capsys.readouterr().out.splitlines() == [ADD, CONV]
 
 
 @slow
-def test_the_models_of_the_cases(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_models_of_cases_are_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--filter", TWO, "--write_models", str(tmp_path)]) == 0
     assert capsys.readouterr().out == ""
     models = {str(path.relative_to(tmp_path)): path for path in tmp_path.rglob("*.tflite")}
@@ -426,10 +418,10 @@ def test_the_models_of_the_cases(tmp_path: Path, capsys: pytest.CaptureFixture[s
 
 
 @slow
-def test_without_a_terminal_a_line_says_now_and_then_how_far_it_is(
+def test_progress_lines_without_terminal(
     run: Run, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(progress, "LINE_SECONDS", 0.01)
     assert run("off_by_one", "--tolerance", "teflon") == 0
-    told = [line for line in capsys.readouterr().err.splitlines() if " cases in " in line]
-    assert re.match(r"0 of \d+ cases in 0 s: the first one is not done yet", told[0])
+    lines = [line for line in capsys.readouterr().err.splitlines() if " cases in " in line]
+    assert re.match(r"0 of \d+ cases in 0 s: the first one is not done yet", lines[0])

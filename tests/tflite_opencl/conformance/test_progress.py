@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How far a run of cases is: what is done, what is left, and how long that takes."""
+"""Progress of a run: finished and remaining cases, and the remaining time."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 from tflite_opencl.conformance.progress import Tally
 
 
-def test_a_line_says_what_is_done_and_what_is_left() -> None:
+def test_line_has_finished_and_remaining_cases() -> None:
     tally = Tally(40, now_s=100.0)
     assert tally.line(112.0) == "0 of 40 cases in 12 s: the first one is not done yet"
     for number in range(9):
@@ -19,7 +19,7 @@ def test_a_line_says_what_is_done_and_what_is_left() -> None:
     )
 
 
-def test_what_was_done_in_an_earlier_run_took_no_time() -> None:
+def test_resumed_cases_took_no_time() -> None:
     tally = Tally(40, now_s=0.0)
     for number in range(20):
         tally.add("Pass", str(number), is_known=True)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The table of docs/ops.md is what the suite makes of its cases where each result is as expected.
+"""The table of docs/ops.md matches the suite's cases with expected results.
 
-CI runs a sample of the cases, others for each commit. What it expects to be refused runs here.
+CI runs a sample of the cases. Those that it expects to be refused run here.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def subject(device: DeviceInfo) -> Subject:
 
 
 def outcome(case: Case, subject: Subject) -> CaseResult:
-    """Return what comes of a case: what nobody expects to fail passes."""
+    """Return the outcome of a case: it passes unless a failure is expected."""
     if case.name not in EXPECTED:
         return CaseResult(PASS, name=case.name)
     graph = case.make()
@@ -43,16 +43,16 @@ def outcome(case: Case, subject: Subject) -> CaseResult:
 
 
 @slow
-def test_the_page_has_the_table_of_all_cases(subject: Subject, device: DeviceInfo) -> None:
+def test_document_has_table_of_all_cases(subject: Subject, device: DeviceInfo) -> None:
     if "Portable Computing Language" not in device.platform:
         pytest.skip("the page's table is of PoCL")
     cases = [case for case in all_cases() if not case.name.startswith("teflon/")]
-    found = [(case, outcome(case, subject)) for case in cases]
-    rows = [ReportRow(case, result, result.result, True) for case, result in found]
-    made = reports.table(ConformanceReport(rows, OPENCL, "", subject.runtime.text, 0))
+    matches = [(case, outcome(case, subject)) for case in cases]
+    rows = [ReportRow(case, result, result.result, True) for case, result in matches]
+    table = reports.table(ConformanceReport(rows, OPENCL, "", subject.runtime.text, 0))
     page = PAGE.read_text("utf-8")
-    # Its first line names the device that it was made on.
-    assert reports.placed(page, made).splitlines() == [
-        line if not line.startswith(f"{OPENCL} on ") else made.splitlines()[0]
+    # The first line names the device.
+    assert reports.placed(page, table).splitlines() == [
+        line if not line.startswith(f"{OPENCL} on ") else table.splitlines()[0]
         for line in page.splitlines()
     ]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Baselines, skips and flakes, and what they make of a result."""
+"""The effect of baselines, skips and flakes on results."""
 
 from __future__ import annotations
 
@@ -34,28 +34,28 @@ def files(folder: Path, **texts: str) -> dict[str, str]:
         ("mul/int8/a", "Pass", "Pass", True),
     ],
 )
-def test_a_result_in_the_light_of_the_files(
+def test_outcome_with_baseline_skips_and_flakes(
     tmp_path: Path, name: str, result: str, status: str, is_expected: bool
 ) -> None:
-    made = files(
+    given = files(
         tmp_path,
         baseline="# a driver\nadd/a,Fail\n\nadd/b,Crash\n",
         flakes="# why\nmul/.*\n",
         skips="^div/\n",
     )
-    known = read(made["baseline"], [made["skips"]], [made["flakes"]], False)
+    known = read(given["baseline"], [given["skips"]], [given["flakes"]], False)
     assert known.status(CaseResult(result, name=name)) == status
     assert known.is_expected(status) == is_expected
     assert known.is_skipped("div/int8/a")
     assert not known.is_skipped("floor_div/int8/a")
 
 
-def test_not_delegated_may_be_fine() -> None:
+def test_not_delegated_may_be_allowed() -> None:
     known = read(None, [], [], True)
     assert known.is_expected("NotDelegated")
 
 
-def test_a_new_baseline_keeps_what_was_not_run() -> None:
+def test_new_baseline_keeps_cases_that_did_not_run() -> None:
     words = {"a": "Pass", "b": "Crash", "c": "Flake"}
     results = [CaseResult(word, name=name) for name, word in words.items()]
     text = baseline_text(results, {"a": "Fail", "z": "Fail"}, "words")
@@ -70,16 +70,14 @@ def test_a_new_baseline_keeps_what_was_not_run() -> None:
         ("skips", "(\n", "skips:1: '('"),
     ],
 )
-def test_a_bad_file_is_named_with_its_line(
-    tmp_path: Path, name: str, text: str, words: str
-) -> None:
-    made = files(tmp_path, **{name: text})
+def test_error_names_file_and_line(tmp_path: Path, name: str, text: str, words: str) -> None:
+    result = files(tmp_path, **{name: text})
     with pytest.raises(OneLineError) as caught:
-        read(made.get("baseline"), [made["skips"]] if "skips" in made else [], [], False)
+        read(result.get("baseline"), [result["skips"]] if "skips" in result else [], [], False)
     assert words in str(caught.value)
 
 
-def test_a_missing_file_is_an_error_unless_it_is_to_be_written(tmp_path: Path) -> None:
+def test_missing_file_is_an_error_unless_written(tmp_path: Path) -> None:
     path = str(tmp_path / "none")
     with pytest.raises(OneLineError, match="No such file"):
         read(path, [], [], False)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which failures by a CompiledModel are LiteRT's own: those that the CPU alone has, too."""
+"""Failures of a CompiledModel are LiteRT's if its CPU alone fails, too."""
 
 from __future__ import annotations
 
@@ -21,31 +21,31 @@ SUITE_S = CaseResult(FAIL, "KeyError: x", name="case")
 def result_of(
     delegate: str, alone: CaseResult, monkeypatch: pytest.MonkeyPatch, ours: CaseResult = WRONG
 ) -> tuple[CaseResult, list[str]]:
-    """Return what comes of a case that ends as `ours`, and which delegates were asked.
+    """Return the result of a case that ends as `ours`, and the delegates that ran.
 
-    `alone`: how it ends on the CPU of LiteRT's CompiledModel.
+    `alone`: its result on the CPU of LiteRT's CompiledModel.
     """
-    asked: list[str] = []
+    requests: list[str] = []
 
     def results(
         self: Workers, items: Sequence[Item], stopped: threading.Event
     ) -> Iterator[tuple[Item, CaseResult]]:
         for item in items:
-            asked.append(self.delegate)
+            requests.append(self.delegate)
             yield item, alone if self.delegate == COMPILED_MODEL else ours
 
     monkeypatch.setattr(Workers, "_results", results)
-    found: list[CaseResult] = []
-    Workers(delegate, {}, None, None, 0, 60).run([Item("case")], 1, found.append)
-    (result,) = found
-    return result, asked
+    matches: list[CaseResult] = []
+    Workers(delegate, {}, None, None, 0, 60).run([Item("case")], 1, matches.append)
+    (result,) = matches
+    return result, requests
 
 
-def test_the_same_failure_on_the_cpu_alone_is_a_skip(monkeypatch: pytest.MonkeyPatch) -> None:
-    result, asked = result_of("compiledmodel:folder", WRONG, monkeypatch)
+def test_same_failure_on_cpu_is_a_skip(monkeypatch: pytest.MonkeyPatch) -> None:
+    result, outcome = result_of("compiledmodel:folder", WRONG, monkeypatch)
     assert (result.result, result.name) == (SKIP, "case")
     assert result.detail == f"LiteRT's CompiledModel fails so on the CPU alone: {WRONG.detail}"
-    assert asked == ["compiledmodel:folder", "compiledmodel:"]
+    assert outcome == ["compiledmodel:folder", "compiledmodel:"]
 
 
 @pytest.mark.parametrize(
@@ -61,13 +61,11 @@ def test_the_same_failure_on_the_cpu_alone_is_a_skip(monkeypatch: pytest.MonkeyP
     ],
     ids=["right", "other words", "skipped", "died there", "died", "late", "the suite's"],
 )
-def test_any_other_failure_stays(
+def test_other_failures_count(
     ours: CaseResult, alone: CaseResult, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert result_of("compiledmodel:folder", alone, monkeypatch, ours)[0] == ours
 
 
-def test_other_delegates_are_compared_with_no_compiled_model(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_other_delegates_do_not_run_compiled_model(monkeypatch: pytest.MonkeyPatch) -> None:
     assert result_of("opencl", WRONG, monkeypatch) == (WRONG, ["opencl"] * 2)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Progress bars: what a terminal shows of a start, and that nothing else shows anything."""
+"""Progress bars on terminals, and none elsewhere."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ print("over", watch.seconds["tune"] > 0.9)
 """
 
 
-def test_without_a_terminal_nothing_is_shown(capfd: pytest.CaptureFixture[str]) -> None:
+def test_no_bar_without_terminal(capfd: pytest.CaptureFixture[str]) -> None:
     with bars.start() as watch, progress.phase("build"):
         progress.relay("at", 0.5, "node 3")
         time.sleep(0.001)
@@ -34,14 +34,14 @@ def test_without_a_terminal_nothing_is_shown(capfd: pytest.CaptureFixture[str]) 
 
 
 @slow
-def test_a_quiet_command_shows_nothing_on_a_terminal() -> None:
+def test_quiet_command_has_no_bar() -> None:
     assert on_terminal(START.format(patience=0.0, outer="bars.be_quiet(True) or ")).strip() == (
         "over True"
     )
 
 
 @slow
-def test_a_terminal_shows_what_is_done_and_how_much_is_left() -> None:
+def test_bar_shows_phase_and_remaining_time() -> None:
     shown = on_terminal(START.format(patience=0.0, outer=""))
     assert "m.tflite: measuring kernels (node 3)" in shown
     assert "50%" in shown
@@ -49,18 +49,18 @@ def test_a_terminal_shows_what_is_done_and_how_much_is_left() -> None:
 
 
 @slow
-def test_what_is_over_soon_shows_no_bar() -> None:
+def test_no_bar_for_short_work() -> None:
     assert on_terminal(START.format(patience=60.0, outer="")).strip() == "over True"
 
 
 @slow
-def test_a_terminal_that_cannot_move_its_cursor_gets_no_bar() -> None:
+def test_no_bar_without_cursor_movement() -> None:
     code = START.format(patience=0.0, outer="")
     assert on_terminal(code, TERM="dumb").splitlines() == ["over True"]
 
 
 @slow
-def test_inside_of_another_bar_its_words_change() -> None:
+def test_nested_bar_changes_text() -> None:
     outer = "bars.steps('classifying', lambda: 2), "
     shown = on_terminal(START.format(patience=0.0, outer=outer))
     assert "measuring kernels (node 4) 50%" in shown
@@ -69,7 +69,7 @@ def test_inside_of_another_bar_its_words_change() -> None:
 
 @slow
 @pytest.mark.parametrize(("total", "part"), [(4, "25%"), (0, "0%")])
-def test_a_download_has_a_bar_whether_or_not_its_size_is_known(total: int, part: str) -> None:
+def test_download_bar(total: int, part: str) -> None:
     code = (
         "import time; from tflite_opencl.console import bars; bars._PATIENCE_S = 0.0\n"
         f"with bars.progress('fetching') as tell: tell(1, {total}); time.sleep(0.6)"
@@ -96,7 +96,7 @@ COLOUR = re.compile(r"\x1b\[[0-9;]*[34][0-9](?:;[0-9;]*)?m")
 
 
 @slow
-def test_where_nothing_tells_how_much_is_left_the_time_is_shown() -> None:
+def test_elapsed_time_without_estimate() -> None:
     shown = on_terminal(WAITING)
     assert re.search(r"asking \[all\] 0:00:0\d", shown)
     assert re.search(r"asking one 0:00:0\d", shown)
@@ -106,20 +106,20 @@ def test_where_nothing_tells_how_much_is_left_the_time_is_shown() -> None:
 
 @slow
 @pytest.mark.parametrize("code", [WAITING, START.format(patience=0.0, outer="")])
-def test_colours_can_be_switched_off(code: str) -> None:
+def test_colours_can_be_disabled(code: str) -> None:
     assert COLOUR.search(sent_to_terminal(code, NO_COLOR=""))
     plain = sent_to_terminal(code, NO_COLOR="1")
     assert not COLOUR.search(plain)
-    assert "\r" in plain  # the bar is drawn
+    assert "\r" in plain  # the bar is shown
 
 
 @slow
-def test_a_dumb_terminal_shows_no_bar() -> None:
+def test_no_bar_on_dumb_terminal() -> None:
     assert sent_to_terminal(WAITING, TERM="dumb").strip() == "over"
 
 
 @slow
-def test_a_pipe_gets_no_bar_whatever_is_forced() -> None:
+def test_no_bar_on_pipe_with_forced_colours() -> None:
     forced = {"FORCE_COLOR": "1", "TTY_COMPATIBLE": "1"}
     code = "import sys\nsys.stderr = sys.stdout\n" + WAITING
     assert run_python(code, **forced) == "over\n"
@@ -130,7 +130,7 @@ COMMANDS = ("label_image", "tflite_opencl", "tflite_opencl.conformance")
 
 @slow
 @pytest.mark.parametrize("name", COMMANDS)
-def test_helps_have_no_colours_where_none_are_wanted(name: str) -> None:
+def test_help_without_colours(name: str) -> None:
     code = f"import sys\nfrom {name}.__main__ import main\nsys.argv = ['x', '--help']\nmain()"
     shown = sent_to_terminal(code, NO_COLOR="1")
     assert "examples:" in shown
@@ -139,7 +139,7 @@ def test_helps_have_no_colours_where_none_are_wanted(name: str) -> None:
 
 
 @slow
-def test_a_text_stands_above_the_bar_and_goes_with_it() -> None:
+def test_text_above_bar_is_cleared_with_it() -> None:
     code = START.format(patience=0.0, outer="bars.below('a table'), ")
     shown = on_terminal(code)
     assert "a table" in shown

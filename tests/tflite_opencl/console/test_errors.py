@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A disk that is full, of what a command writes or of temporary files: one line, and no half file.
+"""Full disks, of outputs or temporary files: one line, and no partial file.
 
-`main` is what `start` runs: what it does not catch comes to `start.run`, as in a process.
+As in a process, `start.run` handles what `main` does not catch.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ OUTPUTS = [
 def _model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("model.tflite").write_bytes(write_model(conv_pool()))
-    # Debian's python3-venv alone brings no libpython, and nothing loads what is compiled here.
+    # Debian's python3-venv has no libpython; the compiled library is not loaded here.
     monkeypatch.setattr(library, "libpython_file", lambda: "libpython3.so")
     monkeypatch.setattr(library, "require_loadable", lambda libpython: None)
 
@@ -50,13 +50,13 @@ def ended(
     main: Callable[[list[str]], int], words: list[str], capsys: pytest.CaptureFixture[str]
 ) -> tuple[int, str]:
     code = start.run(lambda: main(words))
-    said = capsys.readouterr()
-    assert "Traceback" not in said.err
-    return code, said.err
+    output = capsys.readouterr()
+    assert "Traceback" not in output.err
+    return code, output.err
 
 
 @pytest.mark.parametrize(("main", "words", "file"), OUTPUTS)
-def test_of_an_output(
+def test_full_disk_of_output(
     main: Callable[[list[str]], int],
     words: list[str],
     file: str,
@@ -72,7 +72,7 @@ def test_of_an_output(
     assert [each.name for each in Path().rglob("*") if each.is_file()] == ["model.tflite"]
 
 
-def test_of_a_folder_that_is_to_be_made(
+def test_full_disk_of_new_folder(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(Path, "mkdir", full)
@@ -83,23 +83,23 @@ def test_of_a_folder_that_is_to_be_made(
         assert err.endswith(f": {WORDS}\n")
 
 
-def test_a_library_that_is_there_stays(
+def test_existing_library_survives(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     Path("x.so").write_bytes(b"old")
     with monkeypatch.context() as patch:
         patch.setattr(os, "replace", full)
         assert ended(command.main, ["library", "x.so"], capsys)[0] == 255
-    monkeypatch.setenv("CC", "false")  # a compiler that fails
+    monkeypatch.setenv("CC", "false")  # a failing compiler
     code, err = ended(command.main, ["library", "x.so"], capsys)
     assert (code, "fails: exit code 1" in err) == (255, True)
     assert Path("x.so").read_bytes() == b"old"
 
 
-def test_of_temporary_files(
+def test_full_disk_of_temporary_files(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Whatever writes one, it is no error that nobody expected."""
+    """It is an expected error, whoever writes temporary files."""
     monkeypatch.setattr(tempfile, "mkdtemp", full)
     line = f"ERROR: cannot write a temporary file: {WORDS}\n"
     assert ended(command.main, ["library", "x.so"], capsys) == (255, line)

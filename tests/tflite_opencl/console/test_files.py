@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files are written whole or not at all, and what stands in the way is known before."""
+"""Files are written atomically, and obstacles are found before the work."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.support.process import run_python
 from tflite_opencl.console.files import file_obstacle, folder_obstacle, write_file
 
 
-def test_a_file_is_replaced_as_a_whole(tmp_path: Path) -> None:
+def test_file_is_replaced_atomically(tmp_path: Path) -> None:
     path = tmp_path / "a.json"
     path.write_text("old")
     write_file(str(path), "new\n")
@@ -22,14 +22,12 @@ def test_a_file_is_replaced_as_a_whole(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == ["a.json"]
 
 
-def test_a_name_that_is_no_utf8_is_escaped(tmp_path: Path) -> None:
+def test_name_that_is_not_utf8_is_escaped(tmp_path: Path) -> None:
     write_file(str(tmp_path / "a.html"), os.fsdecode(b"\xff.png"))
     assert (tmp_path / "a.html").read_text() == "\\udcff.png"
 
 
-def test_a_failed_write_leaves_the_old_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_failed_write_keeps_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "a.json"
     path.write_text("old")
 
@@ -43,25 +41,25 @@ def test_a_failed_write_leaves_the_old_file(
     assert os.listdir(tmp_path) == ["a.json"]
 
 
-def test_a_place_that_may_not_be_looked_at_says_so(tmp_path: Path) -> None:
+def test_unreadable_folder_is_an_obstacle(tmp_path: Path) -> None:
     (tmp_path / "locked" / "in").mkdir(parents=True)
     (tmp_path / "locked").chmod(0)
     code = (
         "import sys\nfrom tflite_opencl.console.files import file_obstacle, folder_obstacle\n"
         "print(file_obstacle(sys.argv[1]), folder_obstacle(sys.argv[1]), sep=', ')"
     )
-    told = run_python(code, tmp_path / "locked" / "in" / "a.json", is_root=False)
-    assert told == "permission denied, permission denied\n"
+    message = run_python(code, tmp_path / "locked" / "in" / "a.json", is_root=False)
+    assert message == "permission denied, permission denied\n"
 
 
-def test_a_link_stays_a_link(tmp_path: Path) -> None:
+def test_link_is_preserved(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(tmp_path / "target")
     write_file(str(tmp_path / "link"), "new\n")
     assert (tmp_path / "link").is_symlink()
     assert (tmp_path / "target").read_text() == "new\n"
 
 
-def test_a_pipe_stays_a_pipe(tmp_path: Path) -> None:
+def test_pipe_is_preserved(tmp_path: Path) -> None:
     path = tmp_path / "pipe"
     os.mkfifo(path)
     read: list[str] = []
@@ -73,7 +71,7 @@ def test_a_pipe_stays_a_pipe(tmp_path: Path) -> None:
     assert stat.S_ISFIFO(path.stat().st_mode)
 
 
-def test_obstacles_are_known_before_the_run(tmp_path: Path) -> None:
+def test_obstacles_of_file(tmp_path: Path) -> None:
     assert file_obstacle(str(tmp_path / "new.json")) is None
     assert file_obstacle(str(tmp_path)) == "it is a folder"
     assert file_obstacle(str(tmp_path / "no" / "new.json")) == (
@@ -81,16 +79,12 @@ def test_obstacles_are_known_before_the_run(tmp_path: Path) -> None:
     )
 
 
-def test_a_folder_that_may_not_be_written_is_an_obstacle(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_unwritable_folder_is_an_obstacle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "access", lambda path, mode: False)
     assert file_obstacle(str(tmp_path / "new.json")) == "permission denied"
 
 
-def test_obstacles_of_a_folder_are_known_before_the_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_obstacles_of_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").touch()
     assert folder_obstacle(str(tmp_path)) is None
     assert folder_obstacle(str(tmp_path / "new" / "deep")) is None

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ctrl-C is raised, remembered, and held back where something is done as a whole."""
+"""Ctrl-C is raised, remembered, and deferred during atomic operations."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def press() -> None:
     signal.raise_signal(signal.SIGINT)
 
 
-def test_it_is_raised_at_once_and_again_by_each_check_until_the_end() -> None:
+def test_interrupt_is_raised_at_once_and_by_later_checks() -> None:
     with interrupts.remembered():
         interrupts.check()
         with pytest.raises(KeyboardInterrupt):
@@ -28,9 +28,7 @@ def test_it_is_raised_at_once_and_again_by_each_check_until_the_end() -> None:
     interrupts.check()
 
 
-def test_python_s_handlers_come_back_and_see_what_is_no_ctrl_c(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_python_handlers_are_restored(monkeypatch: pytest.MonkeyPatch) -> None:
     seen = []
     monkeypatch.setattr(sys, "unraisablehook", lambda each: seen.append(each.exc_value))
     before = signal.getsignal(signal.SIGINT), sys.unraisablehook
@@ -50,7 +48,7 @@ def test_python_s_handlers_come_back_and_see_what_is_no_ctrl_c(
     assert (signal.getsignal(signal.SIGINT), sys.unraisablehook) == before
 
 
-def test_what_is_held_is_done_as_a_whole_unless_ctrl_c_is_pressed_twice() -> None:
+def test_atomic_operation_ends_only_on_second_ctrl_c() -> None:
     steps = []
     with interrupts.remembered():
         with interrupts.held():
@@ -63,7 +61,7 @@ def test_what_is_held_is_done_as_a_whole_unless_ctrl_c_is_pressed_twice() -> Non
     assert steps == ["first"]
 
 
-def test_it_ends_what_may_end_and_what_follows_goes_on() -> None:
+def test_interrupt_ends_only_interruptible_part() -> None:
     with interrupts.remembered():
         with interrupts.ending_here():
             press()
@@ -76,7 +74,7 @@ def test_it_ends_what_may_end_and_what_follows_goes_on() -> None:
 
 @contextlib.contextmanager
 def suppressed() -> Iterator[None]:
-    """Fail in another way where Ctrl-C is pressed, as TFLite does."""
+    """Raise another exception on Ctrl-C, as TFLite does."""
     try:
         yield
     except KeyboardInterrupt:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Records that crossed to JSON come back, and nothing else does."""
+"""Records round-trip through JSON, and other JSON is refused."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ OUTER = Outer(Inner((1, 2.5), ("a", "b")), {"x": [1, 2]})
 
 
 @pytest.mark.parametrize("record", [OUTER, Outer(None, {})], ids=["all", "least"])
-def test_records_come_back(record: Outer) -> None:
+def test_records_round_trip(record: Outer) -> None:
     assert from_json(Outer, json.loads(json.dumps(asdict(record)))) == record
 
 
@@ -48,6 +48,6 @@ def test_records_come_back(record: Outer) -> None:
     ],
     ids=str,
 )
-def test_what_is_no_such_record(changed: dict[str, Any]) -> None:
+def test_invalid_records(changed: dict[str, Any]) -> None:
     with pytest.raises(TypeError):
         from_json(Outer, {**json.loads(json.dumps(asdict(OUTER))), **changed})

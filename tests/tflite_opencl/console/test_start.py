@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every command: streams that are closed, full or read by nobody, and Ctrl-C while it imports."""
+"""All commands: streams that are closed, full or without a reader, and Ctrl-C during imports."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ LINE = "ERROR: cannot write stdout: No space left on device\n"
 
 
 def shell(words: str, streams: str, **environment: str) -> tuple[int, str, str]:
-    """Run a command's module with these redirections; return its code, stdout and stderr."""
+    """Run a command's module with redirections; return its exit code, stdout and stderr."""
     done = subprocess.run(
         ["bash", "-c", f"set -o pipefail; {sys.executable} -m {words} {streams}"],
         capture_output=True,
@@ -47,7 +47,7 @@ def shell(words: str, streams: str, **environment: str) -> tuple[int, str, str]:
 
 
 @slow
-def test_what_the_locale_has_not_is_escaped() -> None:
+def test_unencodable_output_is_escaped() -> None:
     code, out, err = shell("tflite_opencl rewrite --list", "", PYTHONIOENCODING="ascii")
     assert (code, err) == (0, "")
     assert "\\u2500" in out
@@ -55,32 +55,32 @@ def test_what_the_locale_has_not_is_escaped() -> None:
 
 @slow
 @pytest.mark.parametrize("words", TEXTS)
-def test_nobody_who_reads_is_no_error(words: str) -> None:
+def test_closed_pipe_is_no_error(words: str) -> None:
     assert shell(words, ">&- 2>&- <&-") == (0, "", "")
     assert shell(words, "| true") == (0, "", "")
 
 
 @slow
 @pytest.mark.parametrize("words", [*HELP, *TEXTS])
-def test_a_full_stdout_is_one_line(words: str) -> None:
+def test_full_stdout_is_one_line(words: str) -> None:
     assert shell(words, "> /dev/full") == (255, "", LINE)
 
 
 @slow
-def test_a_full_stdout_without_a_buffer_is_one_line() -> None:
+def test_full_unbuffered_stdout_is_one_line() -> None:
     assert shell(TEXTS[-1], "> /dev/full", PYTHONUNBUFFERED="1") == (255, "", LINE)
 
 
 @slow
 @pytest.mark.parametrize(("module", "code"), WRONG.items())
-def test_a_closed_stderr_keeps_the_code_and_a_full_one_is_255(module: str, code: int) -> None:
+def test_closed_or_full_stderr(module: str, code: int) -> None:
     assert shell(f"{module} --nosuch", "2>&-") == (code, "", "")
     assert shell(f"{module} --nosuch", "2> /dev/full") == (255, "", "")
     assert shell(f"{module} --help", "> /dev/full 2>&1") == (255, "", "")
 
 
 @slow
-def test_a_closed_stream_does_not_become_the_next_file(tmp_path: Path) -> None:
+def test_closed_stream_is_not_reused_for_files(tmp_path: Path) -> None:
     path = tmp_path / "add.txt"
     words = "tflite_opencl.conformance --delegate xnnpack --filter ^add/int8/1x7x5x3$"
     code, out, err = shell(f"{words} --output {tmp_path}/out --ktap {path}", ">&- 2>&-")
@@ -103,13 +103,13 @@ class Finder:
 
 sys.meta_path.insert(0, Finder())
 """
-# Python raises the second in a finaliser, prints it and goes on.
+# Python prints an exception of a finaliser and continues.
 PRESSED = {"raised": "signal.raise_signal(signal.SIGINT)", "dropped": "Finder()"}
 
 
 @pytest.fixture(params=PRESSED)
 def pressed(request: pytest.FixtureRequest, tmp_path: Path) -> dict[str, str]:
-    """Return the environment in which Ctrl-C is pressed when a command imports numpy."""
+    """Return the environment in which the import of numpy sends SIGINT."""
     text = FINDER.replace("PRESS", PRESSED[request.param])
     (tmp_path / "sitecustomize.py").write_text(text)
     return {"PYTHONPATH": f"{tmp_path}:{ROOT}"}
@@ -118,7 +118,7 @@ def pressed(request: pytest.FixtureRequest, tmp_path: Path) -> dict[str, str]:
 @slow
 @pytest.mark.parametrize("words", ["label_image -h", "tflite_opencl -h", "benchmarks -h",
                                    "tflite_opencl.conformance -h"])  # fmt: skip
-def test_ctrl_c_while_a_command_imports_is_quiet(words: str, pressed: dict[str, str]) -> None:
+def test_ctrl_c_during_imports_is_quiet(words: str, pressed: dict[str, str]) -> None:
     code, _, err = shell(words, "", **pressed)
     assert (code, err) == (130, "")
 
@@ -135,8 +135,8 @@ sys.exit(start.run(wait))
 """
 
 
-def test_ctrl_c_ends_a_command_that_a_shell_started_in_the_background() -> None:
-    # Without job control a shell lets what it starts with & ignore Ctrl-C.
+def test_ctrl_c_ends_background_command() -> None:
+    # Without job control, shells start background processes with SIGINT ignored.
     shown = f"trap '' INT; exec {sys.executable} -c '{WAITS}'"
     with subprocess.Popen(
         ["bash", "-c", shown], cwd=ROOT, stdout=subprocess.PIPE, text=True

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Names with their values: beside them, or below a name that leaves no place."""
+"""Tables of names and values, beside each other or below."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ LONG = "/etc/OpenCL/vendors/rusticl.icd"
 
 
 @pytest.mark.parametrize("width", [80, 100, 140])
-def test_a_long_name_stays_whole_and_takes_no_place_from_the_values(width: int) -> None:
+def test_long_name_does_not_narrow_values(width: int) -> None:
     text = render(width, pairs([("loader", "v" * 60), (LONG, "w" * 60)], width))
     assert text.splitlines() == [f"  loader    {'v' * 60}", f"  {LONG}", f"    {'w' * 60}"]
 
 
-def test_values_stand_below_names_where_it_is_narrow() -> None:
+def test_values_are_below_names_on_narrow_terminals() -> None:
     assert render(40, pairs([("loader", "value")], 40)) == "  loader\n    value"

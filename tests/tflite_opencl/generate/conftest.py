@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The small drawn Llama, and what is made of it, once for all tests."""
+"""A small random Llama, its model and float reference, once for all tests."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ runs = pytest.mark.skipif(
 
 @pytest.fixture(scope="session")
 def gguf_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return the drawn GGUF file."""
+    """Return the GGUF file."""
     return write_gguf(tmp_path_factory.mktemp("gguf") / "drawn.gguf")
 
 
 @pytest.fixture(scope="session")
 def model(gguf_file: Path) -> Path:
-    """Return the .tflite file of it, with 136 places."""
+    """Return its .tflite file, for 136 tokens."""
     return model_of_gguf(str(gguf_file), "int8", PLACES)
 
 
 @pytest.fixture(scope="session")
 def floats(gguf_file: Path) -> FloatLlama:
-    """Return what it computes in floats."""
+    """Return its float reference."""
     return FloatLlama(gguf_file)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Paths of a comparison: they take turns, the medians count, and one that fails says why."""
+"""Paths of a comparison: interleaved runs, medians and reasons of failures."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tflite_opencl.console.exit_codes import NO_DEVICE
 from tflite_opencl.generate.compare import PathCommand, compared, rows_of
 from tflite_opencl.generate.measured import Measured
 
-# Each word says what becomes of a request; the first one is of the start.
+# The outcome of each request of a child; the first one is its start.
 _CHILD = """
 import dataclasses, sys
 from delegate.guard.children.channel import serving
@@ -40,45 +40,45 @@ def path(name: str, *words: object) -> PathCommand:
     return PathCommand([sys.executable, "-c", _CHILD, name, str(NO_DEVICE), *map(str, words)], {})
 
 
-def told(
+def run_paths(
     paths: Mapping[str, Sequence[object]],
 ) -> tuple[dict[str, Measured], list[str], list[str]]:
-    """Return what came of children with these words, what was told, and why some failed."""
-    said, why = list[str](), list[str]()
+    """Return the results of children with these outcomes, the messages, and the failures."""
+    output, why = list[str](), list[str]()
     given = {name: path(name, *words) for name, words in paths.items()}
-    found = compared(
-        given, {"prompt": [1]}, said.append, lambda name, error: why.append(f"{name}: {error}")
+    result = compared(
+        given, {"prompt": [1]}, output.append, lambda name, error: why.append(f"{name}: {error}")
     )
-    return found, said, why
+    return result, output, why
 
 
 @slow
-def test_paths_take_turns_and_medians_count() -> None:
-    found, said, why = told({"one": ["open", 9, 2, 4], "other": ["open", 1, 1, 1]})
-    rounds = [line.partition(": ")[2] for line in said if "round" in line]
+def test_paths_are_interleaved_and_medians_count() -> None:
+    result, output, why = run_paths({"one": ["open", 9, 2, 4], "other": ["open", 1, 1, 1]})
+    rounds = [line.partition(": ")[2] for line in output if "round" in line]
     assert rounds == ["one", "other", "other", "one", "one", "other"]
-    one = found["one"]
+    one = result["one"]
     assert (one.first_token_s, one.prefill_s, one.decode_s) == (9, 3, 4)
     assert (one.decode_rates, one.peak_bytes, one.gpu_load) == ({"64": 0.25}, 3 << 20, None)
     assert why == []
 
 
 @slow
-def test_a_path_that_takes_long_has_one_turn() -> None:
-    found, said, _ = told({"slow": ["open", 61], "fast": ["open", 1, 1, 1]})
-    assert found["slow"].prefill_rate == pytest.approx(10 / 61)
-    assert len([line for line in said if line.endswith(": slow")]) == 1
+def test_slow_path_has_one_round() -> None:
+    result, output, _ = run_paths({"slow": ["open", 61], "fast": ["open", 1, 1, 1]})
+    assert result["slow"].prefill_rate == pytest.approx(10 / 61)
+    assert len([line for line in output if line.endswith(": slow")]) == 1
 
 
 @slow
-def test_a_path_that_fails_is_named_and_the_others_go_on() -> None:
+def test_failed_path_is_named_and_others_continue() -> None:
     words = {"dead": ["open", 1, "die"], "failed": ["fail"], "well": ["open", 1, 1, 1]}
-    found, _, why = told(words)
-    assert [*found] == ["well"]
+    result, _, why = run_paths(words)
+    assert [*result] == ["well"]
     assert why == ["failed: no such device", "dead: the process of dead ended with code 7"]
 
 
-def test_a_failure_has_its_exit_code() -> None:
+def test_failure_has_exit_code() -> None:
     def fail(name: str, error: CommandError) -> None:
         raise CommandError(f"{name}: {error}", error.code)
 
@@ -87,7 +87,7 @@ def test_a_failure_has_its_exit_code() -> None:
     assert caught.value.code == NO_DEVICE
 
 
-def test_a_row_says_nothing_where_nothing_is_known() -> None:
+def test_row_without_values() -> None:
     one = Measured("a", "", 1.0, 34, 0.5, 2.0, [1, 2, 3, 4], None, {"64": 3.25})
     other = Measured("b", "7 of 7", 1.0, 34, 0.5, 2.0, [1, 2, 4], 0.25, {"64": 3.0}, 1.5, 0.25)
     rows = dict(rows_of([one, other]))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files of litert-torch's form: caches as inputs and outputs, several prefills, masks."""
+"""Models in litert-torch's layout: caches as inputs and outputs, several prefills, masks."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def carried(
     model: Path,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Path:
-    """Return a file of that form, with prefills of 8 and of 32 tokens."""
+    """Return such a file with prefills of 8 and of 32 tokens."""
     path = tmp_path_factory.mktemp("carried") / "model.tflite"
     path.write_bytes(carried_model(gguf_file, PLACES, (8, 32), request.param))
     for name in (FILE, CONFIG_FILE):
@@ -35,7 +35,7 @@ def carried(
 
 
 @pytest.mark.parametrize("count", [1, 2, 8, 9, 10, 33, 34, 50, 100, PLACES])
-def test_it_says_what_the_own_form_says(carried: Path, model: Path, count: int) -> None:
+def test_answer_equals_that_of_own_layout(carried: Path, model: Path, count: int) -> None:
     prompt = (PROMPT * 2)[:count]
     with (
         Generator(carried, cpu_kernels="reference") as one,
@@ -46,22 +46,22 @@ def test_it_says_what_the_own_form_says(carried: Path, model: Path, count: int) 
         assert list(one.generate(prompt, 12)) == list(other.generate(prompt, 12))
 
 
-def test_a_state_is_saved_and_put_back(carried: Path) -> None:
-    with Generator(carried, cpu_kernels="reference") as made:
-        made.logits(PROMPT[:40])
-        kept = made.state()
-        wanted = made.logits(PROMPT[:41])
-        made.reset()
-        made.logits(PROMPT[7:30])
-        made.set_state(kept)
-        np.testing.assert_array_equal(made.logits(PROMPT[:41]), wanted)
-        wrong = {name: values[..., :3] for name, values in kept.caches.items()}
+def test_state_can_be_restored(carried: Path) -> None:
+    with Generator(carried, cpu_kernels="reference") as generator:
+        generator.logits(PROMPT[:40])
+        state = generator.state()
+        wanted = generator.logits(PROMPT[:41])
+        generator.reset()
+        generator.logits(PROMPT[7:30])
+        generator.set_state(state)
+        np.testing.assert_array_equal(generator.logits(PROMPT[:41]), wanted)
+        wrong = {name: values[..., :3] for name, values in state.caches.items()}
         with pytest.raises(ValueError, match="this state is of another model"):
-            made.set_state(type(kept)(kept.tokens, wrong))
+            generator.set_state(type(state)(state.tokens, wrong))
 
 
 @slow
-def test_it_runs_on_the_device(device: DeviceInfo, carried: Path) -> None:
+def test_runs_on_device(device: DeviceInfo, carried: Path) -> None:
     with (
         Generator(carried, device.index, min_nodes_per_partition=1, tune="off") as one,
         Generator(carried, cpu_kernels="reference") as other,

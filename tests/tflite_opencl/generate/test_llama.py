@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""GGUF files of Llamas: sizes and weights, and one line of each that cannot be used."""
+"""GGUF files of Llamas: sizes and weights, and one line for each unusable file."""
 
 from __future__ import annotations
 
@@ -22,24 +22,24 @@ from tflite_opencl.generate.tokens import files_of
 Q = "blk.1.attn_q.weight"
 
 
-def test_sizes_are_the_file_s(gguf_file: Path) -> None:
+def test_sizes(gguf_file: Path) -> None:
     sizes = Llama(str(gguf_file)).sizes
     assert (sizes.blocks, sizes.width, sizes.head) == (BLOCKS, WIDTH, HEAD)
     assert sizes.vocabulary == 256 + len(SPECIAL) + 6
     assert len(sizes.shapes()) == 2 + 9 * BLOCKS
 
 
-def test_blocks_are_the_floats_without_loss(gguf_file: Path) -> None:
+def test_blocks_equal_floats(gguf_file: Path) -> None:
     llama = Llama(str(gguf_file))
     for name in (Q, "blk.0.ffn_down.weight"):
         assert llama.is_q4_1(name)
-        found = llama.blocks(name)
-        scales, shifts = (np.repeat(each, 32, 1) for each in (found.scales, found.shifts))
-        made = found.values * scales.astype(np.float32) + shifts
-        np.testing.assert_allclose(made, llama.floats(name), atol=1e-6)
-        assert found.values.min() >= -8
-        assert found.values.max() <= 7
-        assert found.scales.min() > 0
+        result = llama.blocks(name)
+        scales, shifts = (np.repeat(each, 32, 1) for each in (result.scales, result.shifts))
+        value = result.values * scales.astype(np.float32) + shifts
+        np.testing.assert_allclose(value, llama.floats(name), atol=1e-6)
+        assert result.values.min() >= -8
+        assert result.values.max() <= 7
+        assert result.scales.min() > 0
     assert not llama.is_q4_1(EMBEDDING)
 
 
@@ -48,19 +48,19 @@ ODD += [[0], ["a"], ["a", "b c d"], [1.5, math.nan], [True, False], None]
 
 
 @pytest.mark.parametrize("name", fields())
-def test_each_field_may_lie(name: str, tmp_path: Path) -> None:
-    """Every field is every odd thing in turn: a model is made, or one line says why not."""
+def test_wrong_fields(name: str, tmp_path: Path) -> None:
+    """Each field has each odd value: a model is made, or one line has the reason."""
     for number, value in enumerate(ODD):
         path = write_gguf(tmp_path / f"{number}.gguf", **{name.replace(".", "__"): value})
-        begun, said = time.process_time(), str(path)
+        begun, output = time.process_time(), str(path)
         try:
             llama = Llama(str(path))
             files_of(llama)
             llama.whole("llama.context_length", 7)
         except CommandError as error:
-            said = str(error)
-        assert said.startswith(str(path)) or said.startswith("the chat template is no text")
-        assert "\n" not in said
+            output = str(error)
+        assert output.startswith(str(path)) or output.startswith("the chat template is no text")
+        assert "\n" not in output
         assert time.process_time() - begun < 1
 
 
@@ -68,7 +68,7 @@ def _head(*parts: tuple[str, object]) -> bytes:
     return b"".join(struct.pack(f"<{form}", value) for form, value in parts)
 
 
-_COUNTS = ("I", 0x46554747), ("I", 3)  # the file's mark, and its version
+_COUNTS = ("I", 0x46554747), ("I", 3)  # magic and version
 _NAMED = ("Q", 1), ("1s", b"a")  # a field's name
 LIES = {
     "fields": _head(*_COUNTS, ("Q", 0), ("Q", 2**40)),
@@ -85,7 +85,7 @@ LIES = {
 
 @pytest.mark.parametrize("lie", LIES)
 @pytest.mark.parametrize("zeros", [0, 1 << 16])
-def test_counts_that_lie_cost_nothing(lie: str, zeros: int, tmp_path: Path) -> None:
+def test_wrong_counts_are_cheap(lie: str, zeros: int, tmp_path: Path) -> None:
     (tmp_path / "a.gguf").write_bytes(LIES[lie] + bytes(zeros))
     tracemalloc.start()
     begun = time.process_time()
@@ -99,22 +99,22 @@ def test_counts_that_lie_cost_nothing(lie: str, zeros: int, tmp_path: Path) -> N
     assert time.process_time() - begun < 1
 
 
-def test_a_block_of_one_value_has_a_scale_above_0(tmp_path: Path) -> None:
+def test_constant_block_has_positive_scale(tmp_path: Path) -> None:
     weights = drawn()
     weights[Q][:, :32] = 0.25
-    found = Llama(str(write_gguf(tmp_path / "a.gguf", weights))).blocks(Q)
-    assert found.values[:, :32].any() == np.False_
-    np.testing.assert_array_equal(found.scales[:, 0], 1)
-    np.testing.assert_array_equal(found.shifts[:, 0], 0.25)
+    result = Llama(str(write_gguf(tmp_path / "a.gguf", weights))).blocks(Q)
+    assert result.values[:, :32].any() == np.False_
+    np.testing.assert_array_equal(result.scales[:, 0], 1)
+    np.testing.assert_array_equal(result.shifts[:, 0], 0.25)
 
 
-def test_rows_of_heads_are_in_the_order_of_halves(gguf_file: Path) -> None:
+def test_rows_of_heads_are_reordered(gguf_file: Path) -> None:
     tensors = {tensor.name: tensor for tensor in gguf.GGUFReader(gguf_file).tensors}
     stored = gguf.dequantize(tensors[Q].data, tensors[Q].tensor_type)
-    found = Llama(str(gguf_file)).floats(Q)
-    np.testing.assert_array_equal(found[HEAD], stored[HEAD])  # the first row of the second head
-    np.testing.assert_array_equal(found[HEAD + 1], stored[HEAD + 2])
-    np.testing.assert_array_equal(found[HEAD + HEAD // 2], stored[HEAD + 1])
+    result = Llama(str(gguf_file)).floats(Q)
+    np.testing.assert_array_equal(result[HEAD], stored[HEAD])  # first row of the second head
+    np.testing.assert_array_equal(result[HEAD + 1], stored[HEAD + 2])
+    np.testing.assert_array_equal(result[HEAD + HEAD // 2], stored[HEAD + 1])
 
 
 WRONG: list[tuple[dict[str, Any], str]] = [
@@ -138,7 +138,9 @@ WRONG: list[tuple[dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("changes", "reason"), WRONG, ids=[reason for _, reason in WRONG])
-def test_what_is_no_llama_is_one_line(changes: dict[str, Any], reason: str, tmp_path: Path) -> None:
+def test_other_architecture_is_one_line(
+    changes: dict[str, Any], reason: str, tmp_path: Path
+) -> None:
     path = write_gguf(tmp_path / "a.gguf", **changes)
     with pytest.raises(CommandError) as caught:
         Llama(str(path))
@@ -156,7 +158,7 @@ def test_values_are_finite(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kept", [0, 3, 4, 20, 300, 4000, 20_000])
-def test_a_file_that_ends_early_is_one_line(kept: int, gguf_file: Path, tmp_path: Path) -> None:
+def test_truncated_file_is_one_line(kept: int, gguf_file: Path, tmp_path: Path) -> None:
     (tmp_path / "a.gguf").write_bytes(gguf_file.read_bytes()[:kept])
     with pytest.raises(CommandError, match=r"a\.gguf cannot be used: "):
         Llama(str(tmp_path / "a.gguf"))
@@ -164,12 +166,12 @@ def test_a_file_that_ends_early_is_one_line(kept: int, gguf_file: Path, tmp_path
 
 @pytest.mark.parametrize("lie", [2**32, 2**63, 2**64 - 32])
 @pytest.mark.parametrize("place", ["size", "offset"])
-def test_a_tensor_behind_the_end_is_one_line(
+def test_tensor_past_end_is_one_line(
     lie: int, place: str, gguf_file: Path, tmp_path: Path, recwarn: pytest.WarningsRecorder
 ) -> None:
-    """Neither a size nor an offset wraps round to what is inside."""
+    """Neither a size nor an offset wraps around into the file."""
     content, name = gguf_file.read_bytes(), Q.encode()
-    first = content.find(name) + len(name) + 4  # of its two sizes, a type and an offset
+    first = content.find(name) + len(name) + 4  # its two sizes, type and offset
     at = first if place == "size" else first + 20
     damaged = content[:at] + lie.to_bytes(8, "little") + content[at + 8 :]
     (tmp_path / "a.gguf").write_bytes(damaged)
@@ -179,13 +181,11 @@ def test_a_tensor_behind_the_end_is_one_line(
 
 
 @pytest.mark.parametrize("count", [266, 10**6, 2**31 - 1, 2**64 - 1])
-def test_an_array_that_does_not_end_is_one_line(
-    count: int, gguf_file: Path, tmp_path: Path
-) -> None:
-    """Whatever the file's size is: gguf's own reader finds empty values behind the end."""
+def test_unterminated_array_is_one_line(count: int, gguf_file: Path, tmp_path: Path) -> None:
+    """For any file size: gguf's reader returns empty values past the end."""
     content = gguf_file.read_bytes()
     name = b"tokenizer.ggml.token_type"
-    at = content.find(name) + len(name) + 8  # behind the types of the array and of its values
+    at = content.find(name) + len(name) + 8  # after the types of the array and its values
     for more in range(4):
         damaged = content[:at] + count.to_bytes(8, "little") + content[at + 8 :] + bytes(more)
         (tmp_path / "a.gguf").write_bytes(damaged)
@@ -194,10 +194,10 @@ def test_an_array_that_does_not_end_is_one_line(
 
 
 @slow
-def test_bytes_that_are_damaged_are_one_line_or_weights(gguf_file: Path, tmp_path: Path) -> None:
-    """Of a hundred files with a damaged byte in the first part each is read, or refused."""
+def test_damaged_bytes(gguf_file: Path, tmp_path: Path) -> None:
+    """A hundred files with a damaged byte in the header are read or refused."""
     content = gguf_file.read_bytes()
-    rng, told = np.random.default_rng(5), list[str]()
+    rng, errors = np.random.default_rng(5), list[str]()
     for at in rng.integers(4, 4000, 100):
         damaged = bytearray(content)
         damaged[at] ^= 1 << int(rng.integers(8))
@@ -207,11 +207,11 @@ def test_bytes_that_are_damaged_are_one_line_or_weights(gguf_file: Path, tmp_pat
             for name in llama.sizes.shapes():
                 llama.floats(name)
         except CommandError as error:
-            told.append(str(error))
-    assert told
-    assert not any("\n" in line for line in told)
+            errors.append(str(error))
+    assert errors
+    assert not any("\n" in line for line in errors)
 
 
-def test_what_is_no_file_is_one_line(tmp_path: Path) -> None:
+def test_special_file_is_one_line(tmp_path: Path) -> None:
     with pytest.raises(CommandError, match=r"cannot read .*: No such file"):
         Llama(str(tmp_path / "none.gguf"))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The command: what it prints, its exit codes, a conversation on a terminal, and Ctrl-C."""
+"""`tflite-opencl generate`: output, exit codes, a conversation on a terminal, and Ctrl-C."""
 
 from __future__ import annotations
 
@@ -32,93 +32,91 @@ pytestmark = runs
 SHORT = ("--prompt", "hello", "--count", "12")
 
 
-def said(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
+def run_generate(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
     code = main(["generate", *words])
-    found = capsys.readouterr()
-    return code, found.out, found.err
+    result = capsys.readouterr()
+    return code, result.out, result.err
 
 
 @slow
-def test_both_paths_say_the_same(
+def test_paths_have_equal_answers(
     device: DeviceInfo, model: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    ours = said(capsys, str(model), *SHORT, "--device", str(device.index), "--tune", "off")
-    theirs = said(capsys, str(model), *SHORT, "--cpu")
+    ours = run_generate(capsys, str(model), *SHORT, "--device", str(device.index), "--tune", "off")
+    theirs = run_generate(capsys, str(model), *SHORT, "--cpu")
     assert ours[0] == theirs[0] == SUCCESS
     assert ours[1] == theirs[1]
     assert ours[1].endswith("\n")
 
 
 @slow
-def test_json_tells_all(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    code, out, _ = said(capsys, "-m", str(model), *SHORT, "--cpu", "--json", "-")
-    told = json.loads(out)
+def test_json(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = run_generate(capsys, "-m", str(model), *SHORT, "--cpu", "--json", "-")
+    report = json.loads(out)
     assert code == SUCCESS
-    assert told["ended"] in ("count", "end")
-    assert len(told["tokens"]) <= 12
-    assert (told["path"], told["nodes"], told["model"]) == ("XNNPACK", "", str(model))
+    assert report["ended"] in ("count", "end")
+    assert len(report["tokens"]) <= 12
+    assert (report["path"], report["nodes"], report["model"]) == ("XNNPACK", "", str(model))
     path = str(tmp_path / "a.json")
-    code, out, _ = said(capsys, str(model), *SHORT, "--cpu", "--json", path)
-    assert json.loads(Path(path).read_text())["text"] == told["text"]
-    assert out == printable(told["text"], kept="\n\t") + "\n"
+    code, out, _ = run_generate(capsys, str(model), *SHORT, "--cpu", "--json", path)
+    assert json.loads(Path(path).read_text())["text"] == report["text"]
+    assert out == printable(report["text"], kept="\n\t") + "\n"
 
 
 @slow
-def test_text_comes_from_stdin_too(
+def test_text_from_stdin(
     model: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    wanted = said(capsys, str(model), *SHORT, "--cpu")
+    wanted = run_generate(capsys, str(model), *SHORT, "--cpu")
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"hello")))
-    assert said(capsys, str(model), "--cpu", "--count", "12")[1] == wanted[1]
+    assert run_generate(capsys, str(model), "--cpu", "--count", "12")[1] == wanted[1]
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b" \n")))
-    code, _, err = said(capsys, str(model), "--cpu")
+    code, _, err = run_generate(capsys, str(model), "--cpu")
     assert (code, err) == (USAGE, "ERROR: nothing is asked: --prompt TEXT, or text on stdin\n")
 
 
 @slow
-def test_a_seed_says_the_same_again(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_seed_reproduces_answer(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
     def drawn(seed: str) -> str:
         how = ("--temperature", "2", "--top-k", "50", "--seed", seed)
-        return said(capsys, str(model), *SHORT, "--cpu", *how)[1]
+        return run_generate(capsys, str(model), *SHORT, "--cpu", *how)[1]
 
     assert drawn("1") == drawn("1") != drawn("2")
 
 
 @slow
-def test_what_the_model_is_told_before_counts(
-    model: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    plain = said(capsys, str(model), *SHORT, "--cpu")[1]
-    assert said(capsys, str(model), *SHORT, "--cpu", "--system", "Be kind.")[1] != plain
+def test_system_prompt_matters(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    plain = run_generate(capsys, str(model), *SHORT, "--cpu")[1]
+    assert run_generate(capsys, str(model), *SHORT, "--cpu", "--system", "Be kind.")[1] != plain
 
 
 @slow
-def test_a_full_cache_is_told(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_full_cache_is_reported(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
     how = ("--cpu", "--temperature", "3", "--seed", "1", "--json", "-")
-    code, out, err = said(capsys, str(model), "--prompt", "x" * 100, *how)
-    told = json.loads(out)
+    code, out, err = run_generate(capsys, str(model), "--prompt", "x" * 100, *how)
+    report = json.loads(out)
     assert code == SUCCESS
-    if told["ended"] == "full":
+    if report["ended"] == "full":
         assert f"the answer ends here, as all {PLACES} places are filled" in err
-        assert told["prompt_tokens"] + len(told["tokens"]) == PLACES + 1
-    code, _, err = said(capsys, str(model), "--prompt", "x" * 1000, "--cpu")
+        assert report["prompt_tokens"] + len(report["tokens"]) == PLACES + 1
+    code, _, err = run_generate(capsys, str(model), "--prompt", "x" * 1000, "--cpu")
     assert code == ERROR
     assert err.startswith(f"ERROR: there is room for {PLACES} tokens, and these are ")
     assert err.count("\n") == 1
 
 
 @slow
-def test_both_paths_are_compared(
+def test_comparison_of_paths(
     device: DeviceInfo, model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = str(tmp_path / "a.json")
     how = ("--device", str(device.index), "--tune", "off", "--compare", "--json", path)
-    code, out, _ = said(capsys, str(model), *SHORT, *how)
+    code, out, _ = run_generate(capsys, str(model), *SHORT, *how)
     assert code == SUCCESS
     rows = [line.partition("  ")[0].strip() for line in out.splitlines()]
     last = f"decode at place {PLACES - 1}, tokens/s"
     assert {"load, s", "prefill, tokens/s", last, "CPU load, cores", "peak memory, MiB"} <= {*rows}
-    head = out.partition("─")[0]  # a processor's name may take two lines
+    head = out.partition("─")[0]  # a processor's name may need two lines
     assert "XNNPACK" in head
     ours, theirs = json.loads(Path(path).read_text())["paths"]
     assert ours["text"] == theirs["text"]
@@ -130,15 +128,17 @@ def test_both_paths_are_compared(
 
 
 @slow
-def test_a_path_that_fails_ends_a_comparison(
+def test_failed_path_ends_comparison(
     device: DeviceInfo, model: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    code, out, err = said(capsys, str(model), *SHORT, "--compare", "--device", "99")
+    code, out, err = run_generate(capsys, str(model), *SHORT, "--compare", "--device", "99")
     assert (code, out) == (NO_DEVICE, "")
     assert err.startswith("ERROR: ")
     assert err.count("\n") == 1
     long = "x" * 1000
-    code, out, err = said(capsys, str(model), "--prompt", long, "--compare", "--tune", "off")
+    code, out, err = run_generate(
+        capsys, str(model), "--prompt", long, "--compare", "--tune", "off"
+    )
     assert (code, out) == (ERROR, "")
     assert err.startswith(f"ERROR: there is room for {PLACES} tokens, and these are ")
 
@@ -158,26 +158,26 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("words", "code", "reason"), WRONG, ids=[why for *_, why in WRONG])
-def test_what_is_wrong_is_one_line(
+def test_errors_are_one_line(
     words: list[str], code: int, reason: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    found, out, err = said(capsys, "--prompt", "hello", *words)
-    assert (found, out) == (code, "")
+    result, out, err = run_generate(capsys, "--prompt", "hello", *words)
+    assert (result, out) == (code, "")
     assert err.startswith("ERROR: ")
     assert reason in err
     assert err.count("\n") == 1
 
 
-def test_a_table_needs_a_prompt(
+def test_comparison_needs_prompt(
     model: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(sys.stdin, "isatty", lambda: True, raising=False)
-    code, _, err = said(capsys, str(model), "--compare")
+    code, _, err = run_generate(capsys, str(model), "--compare")
     assert (code, err) == (USAGE, "ERROR: --compare and --json need --prompt TEXT\n")
 
 
-def test_all_commands_of_its_page_are_understood() -> None:
-    """The page has some that need what tests do not fetch."""
+def test_commands_of_document_are_valid() -> None:
+    """Some need files that the tests do not download."""
     page = (ROOT / "docs/generate.md").read_text()
     lines = re.findall(r"^tflite-opencl (generate.*)$", page, re.MULTILINE)
     assert len(lines) > 5
@@ -186,7 +186,7 @@ def test_all_commands_of_its_page_are_understood() -> None:
 
 
 class Terminal:
-    """The command on a terminal of its own."""
+    """The command on a terminal."""
 
     def __init__(self, *words: str) -> None:
         self.own, theirs = pty.openpty()
@@ -199,15 +199,15 @@ class Terminal:
         self.text = ""
 
     def until(self, is_there: Callable[[str], bool]) -> None:
-        """Read until this is so of what the terminal shows."""
+        """Read until a predicate holds for the terminal's output."""
         end = time.monotonic() + 60
         while not is_there(self.text):
             ready, _, _ = select.select([self.own], [], [], max(0, end - time.monotonic()))
             assert ready, self.text[-2000:]
             self.text += os.read(self.own, 1 << 16).decode(errors="replace")
 
-    def until_asked(self, more: int = 0) -> None:
-        """Read until it waits for a line, `more` characters or more behind what was there."""
+    def until_prompt(self, more: int = 0) -> None:
+        """Read until the prompt, and at least `more` characters of new output."""
         before = len(self.text) + more
         self.until(lambda text: len(text) >= before and text.endswith("> "))
 
@@ -222,37 +222,37 @@ class Terminal:
 
 
 @slow
-def test_a_conversation_on_a_terminal(model: Path) -> None:
-    """Ctrl-C ends an answer, and Ctrl-D all of it."""
+def test_conversation_on_terminal(model: Path) -> None:
+    """Ctrl-C ends an answer, and Ctrl-D the command."""
     terminal = Terminal(str(model), "--cpu", "--count", "5")
-    terminal.until_asked()
+    terminal.until_prompt()
     added = []
     for line in ("hello\n", "\n", "hello again\n"):
         before = len(terminal.text)
         terminal.type(line)
-        terminal.until_asked(len(line) + 3)
+        terminal.until_prompt(len(line) + 3)
         added.append(len(terminal.text) - before - len(line))
     terminal.type("x" * 400 + "\n")
-    terminal.until_asked(403)
+    terminal.until_prompt(403)
     assert f"there is room for {PLACES} tokens, and these are " in terminal.text
     assert "; a new conversation begins" in terminal.text
     terminal.type("\x04")
     assert terminal.close() == SUCCESS
-    assert added[1] == 3  # the line's end has two characters there, and the prompt two
+    assert added[1] == 3  # line end and prompt have two characters each
     assert min(added[0], added[2]) > 7
 
 
 @slow
-def test_ctrl_c_ends_an_answer_and_not_the_conversation(tmp_path: Path) -> None:
-    # So many places that the answer does not end before Ctrl-C.
+def test_ctrl_c_ends_only_the_answer(tmp_path: Path) -> None:
+    # Enough places that the answer does not end before Ctrl-C.
     path = write_gguf(tmp_path / "a.gguf", llama__context_length=30_000)
     terminal = Terminal("--gguf", str(path), "--places", "30000", "--cpu")
-    terminal.until_asked()
+    terminal.until_prompt()
     before = len(terminal.text)
     terminal.type("hello\n")
     terminal.until(lambda text: len(text) > before + 50)
     os.killpg(terminal.child.pid, signal.SIGINT)
-    terminal.until_asked()
+    terminal.until_prompt()
     assert len(terminal.text) < 30_000
     terminal.type("\x04")
     assert terminal.close() == SUCCESS

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Text as tokens and back, of any Unicode; conversations; files that are damaged."""
+"""Tokenizers: round trips of any Unicode text, chat templates, damaged files."""
 
 from __future__ import annotations
 
@@ -28,48 +28,48 @@ def tokens(model: Path) -> Tokens:
 
 
 @given(st.text())
-def test_any_text_comes_back(tokens: Tokens, text: str) -> None:
-    found = tokens.encode(text)
-    assert tokens.decode(found) == text
+def test_text_round_trips(tokens: Tokens, text: str) -> None:
+    result = tokens.encode(text)
+    assert tokens.decode(result) == text
     stream = tokens.stream()
-    assert "".join(map(stream, found)) == text
+    assert "".join(map(stream, result)) == text
 
 
-def test_merges_are_used_and_digits_are_apart(tokens: Tokens) -> None:
+def test_merges_and_digits(tokens: Tokens) -> None:
     assert len(tokens.encode("hello")) == 1
     assert len(tokens.encode(" w")) == 1
     assert len(tokens.encode("123")) == 3
 
 
-def test_what_is_no_unicode_becomes_question_marks(tokens: Tokens) -> None:
+def test_invalid_unicode_is_replaced(tokens: Tokens) -> None:
     assert tokens.decode(tokens.encode("a\udcff b\ud800")) == "a? b?"
 
 
-def test_half_a_character_waits_for_the_other_half(tokens: Tokens) -> None:
+def test_partial_character_is_buffered(tokens: Tokens) -> None:
     stream = tokens.stream()
     pieces = [stream(token) for token in tokens.encode("é🙂")]
     assert pieces == ["", "é", "", "", "", "🙂"]
 
 
-def test_a_conversation_ends_where_the_model_answers(tokens: Tokens) -> None:
-    said = [{"role": "system", "content": "Be kind."}, {"role": "user", "content": "hello"}]
-    found = tokens.conversation(said)
-    assert found[0] == START
-    assert found.count(START) == 3
-    assert found.count(END) == 2
-    assert tokens.decode(found) == "system\nBe kind.\nuser\nhello\nassistant\n"
+def test_conversation_ends_with_generation_prompt(tokens: Tokens) -> None:
+    output = [{"role": "system", "content": "Be kind."}, {"role": "user", "content": "hello"}]
+    result = tokens.conversation(output)
+    assert result[0] == START
+    assert result.count(START) == 3
+    assert result.count(END) == 2
+    assert tokens.decode(result) == "system\nBe kind.\nuser\nhello\nassistant\n"
     assert tokens.ends == {END}
 
 
-def test_a_template_of_the_file_is_used(tmp_path: Path) -> None:
+def test_template_of_file_is_used(tmp_path: Path) -> None:
     template = "{{ bos_token }}{% for m in messages %}[{{ m['content'] }}]{% endfor %}"
     path = write_gguf(tmp_path / "a.gguf", tokenizer__chat_template=template)
-    found = read(path, tmp_path)
-    text = found.decode(found.conversation([{"role": "user", "content": "hello"}]))
+    result = read(path, tmp_path)
+    text = result.decode(result.conversation([{"role": "user", "content": "hello"}]))
     assert text == "[hello]"
 
 
-def test_a_text_begins_with_the_token_of_the_beginning_where_the_file_asks(tmp_path: Path) -> None:
+def test_beginning_of_sequence_token(tmp_path: Path) -> None:
     path = write_gguf(tmp_path / "a.gguf", tokenizer__ggml__add_bos_token=True)
     assert read(path, tmp_path).encode("hello")[0] == START
 
@@ -90,7 +90,7 @@ def read(gguf: Path, folder: Path) -> Tokens:
         ({"tokenizer__ggml__token_type": [1, 2]}, "has a tokenizer that cannot be used"),
     ],
 )
-def test_a_tokenizer_that_is_not_known_is_one_line(
+def test_unknown_tokenizer_is_one_line(
     changes: dict[str, Any], reason: str, tmp_path: Path
 ) -> None:
     llama = Llama(str(write_gguf(tmp_path / "a.gguf", **changes)))
@@ -101,7 +101,7 @@ def test_a_tokenizer_that_is_not_known_is_one_line(
 
 
 @pytest.mark.parametrize("content", [b"", b"{}", b"nonsense", b"\xff\xfe", None])
-def test_a_damaged_file_is_one_line(content: bytes | None, tmp_path: Path) -> None:
+def test_damaged_file_is_one_line(content: bytes | None, tmp_path: Path) -> None:
     if content is not None:
         (tmp_path / FILE).write_bytes(content)
     with pytest.raises(CommandError, match=r"tokenizer\.json"):
@@ -116,10 +116,10 @@ HOSTILE = [
 ]
 
 
-def test_what_is_reserved_before_is_not_counted_against_a_template(
+def test_reserved_address_space_does_not_count_for_template(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """NumPy reserves address space for a thread on each core."""
+    """NumPy reserves address space for threads on all cores."""
     monkeypatch.setattr(chat_template, "resource_usage", lambda: ResourceUsage(1 << 40, 0))
     limits: list[int] = []
     monkeypatch.setattr(resource, "setrlimit", lambda what, limit: limits.append(limit[0]))
@@ -128,9 +128,7 @@ def test_what_is_reserved_before_is_not_counted_against_a_template(
 
 
 @pytest.mark.parametrize("template", HOSTILE)
-def test_a_template_that_cannot_be_used_is_one_line(
-    template: str, model: Path, tmp_path: Path
-) -> None:
+def test_unusable_template_is_one_line(template: str, model: Path, tmp_path: Path) -> None:
     (tmp_path / FILE).write_bytes((model.parent / FILE).read_bytes())
     config = json.loads((model.parent / CONFIG_FILE).read_text())
     (tmp_path / CONFIG_FILE).write_text(json.dumps(config | {"chat_template": template}))
@@ -139,7 +137,7 @@ def test_a_template_that_cannot_be_used_is_one_line(
 
 
 @pytest.mark.parametrize("template", [5, ["a"], {"a": "b"}, "a" * 2_000_000])
-def test_a_template_that_is_no_text_is_one_line(
+def test_template_that_is_no_text_is_one_line(
     template: object, model: Path, tmp_path: Path
 ) -> None:
     (tmp_path / FILE).write_bytes((model.parent / FILE).read_bytes())
@@ -149,6 +147,6 @@ def test_a_template_that_is_no_text_is_one_line(
         Tokens(tmp_path)
 
 
-def test_a_text_that_no_model_has_room_for_is_one_line(tokens: Tokens) -> None:
+def test_too_long_text_is_one_line(tokens: Tokens) -> None:
     with pytest.raises(CommandError, match="the text has more than 16777216 letters"):
         tokens.encode("a" * (1 + (1 << 24)))

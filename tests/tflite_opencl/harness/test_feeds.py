@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What each input gets: the picture, a .npy file's values or zeros, and files that do not fit."""
+"""Values of inputs: the picture, a .npy file or zeros, and files that do not fit."""
 
 from __future__ import annotations
 
@@ -16,12 +16,7 @@ import pytest
 from delegate.inspect import Graph, Tensor
 from tests.support.model import graph_of, op, t
 from tflite_opencl.console.errors import RunError, UsageError
-from tflite_opencl.harness.feeds import (
-    Feeds,
-    feeds_of,
-    main_values,
-    warn_of_zeros,
-)
+from tflite_opencl.harness.feeds import Feeds, feeds_of, main_values, warn_of_zeros
 
 
 def graph(*inputs: Tensor) -> Graph:
@@ -35,7 +30,7 @@ MASK = t((1, 4, 4, 1), "int8", 0.5, name="mask")
 
 @pytest.fixture
 def sound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Make a folder with values for SOUND in sound.npy, and go there."""
+    """Change to a folder with values for SOUND in sound.npy."""
     monkeypatch.chdir(tmp_path)
     np.save("sound.npy", np.arange(6, dtype=np.float32).reshape(1, 6))
     return tmp_path / "sound.npy"
@@ -63,37 +58,35 @@ PICTURES = [
 @pytest.mark.parametrize(
     ("inputs", "number"), [case[1:] for case in PICTURES], ids=[case[0] for case in PICTURES]
 )
-def test_the_picture_goes_to_the_first_input_that_takes_one(
-    inputs: list[Tensor], number: int | None
-) -> None:
+def test_picture_is_for_first_suitable_input(inputs: list[Tensor], number: int | None) -> None:
     assert feeds_of(graph(*inputs), ()) == Feeds(number, {})
 
 
 @pytest.mark.parametrize("shape", [(1, 4, 4), (4, 4)])
-def test_without_channels_it_is_a_picture_where_one_is_given(shape: tuple[int, ...]) -> None:
+def test_input_without_channels_takes_picture(shape: tuple[int, ...]) -> None:
     one = graph(t(shape, "uint8"))
     assert feeds_of(one, ()) == Feeds(None, {})
     assert feeds_of(one, (), is_image_asked=True) == Feeds(0, {})
 
 
 @pytest.mark.parametrize("name", ["sound", "1"])
-def test_a_file_s_values_go_to_the_input_of_that_name_or_number(sound: Path, name: str) -> None:
+def test_file_is_for_named_or_numbered_input(sound: Path, name: str) -> None:
     feeds = feeds_of(graph(PICTURE, SOUND), [(name, "sound.npy")])
     assert feeds.picture == 0
     ((number, values),) = feeds.others
     assert (number, values.dtype, values.tolist()) == (1, np.float32, [[0, 1, 2, 3, 4, 5]])
 
 
-def test_a_name_that_is_a_number_goes_before_the_number(sound: Path) -> None:
+def test_numeric_name_precedes_number(sound: Path) -> None:
     tensors = t((1, 6), "float32", name="a"), t((1, 6), "float32", name="0")
     assert list(feeds_of(graph(*tensors), [("0", "sound.npy")]).given) == [1]
 
 
-def test_an_input_without_a_name_has_its_number(sound: Path) -> None:
+def test_unnamed_input_has_number(sound: Path) -> None:
     assert list(feeds_of(graph(t((1, 6))), [("0", "sound.npy")]).given) == [0]
 
 
-def test_a_file_takes_the_picture_s_place(tmp_path: Path) -> None:
+def test_file_replaces_picture(tmp_path: Path) -> None:
     np.save(tmp_path / "p.npy", np.full((1, 4, 4, 3), 7, np.uint8))
     two = graph(PICTURE, t((1, 4, 4, 3), "uint8", 0.5, name="second"))
     feeds = feeds_of(two, [("picture", str(tmp_path / "p.npy"))])
@@ -101,7 +94,7 @@ def test_a_file_takes_the_picture_s_place(tmp_path: Path) -> None:
     assert [number for number, _ in feeds.others] == [0]
 
 
-def test_without_a_picture_the_first_input_s_values_are_the_main_ones(sound: Path) -> None:
+def test_first_input_is_main_without_picture(sound: Path) -> None:
     both = graph(SOUND, t((2,), "int64", name="n"))
     feeds = feeds_of(both, [("sound", "sound.npy")])
     assert (feeds.picture, feeds.main, feeds.others) == (None, 0, ())
@@ -111,7 +104,7 @@ def test_without_a_picture_the_first_input_s_values_are_the_main_ones(sound: Pat
 
 
 @pytest.mark.parametrize("dtype", ["uint8", "int8", "int16", "int32", "int64", "float32", "bool"])
-def test_every_type_of_numbers_can_be_given(tmp_path: Path, dtype: str) -> None:
+def test_numeric_types(tmp_path: Path, dtype: str) -> None:
     values = np.array([[0, 1, 1]], dtype)
     np.save(tmp_path / "a.npy", values)
     feeds = feeds_of(graph(t((1, 3), dtype)), [("0", str(tmp_path / "a.npy"))])
@@ -120,14 +113,14 @@ def test_every_type_of_numbers_can_be_given(tmp_path: Path, dtype: str) -> None:
 
 
 @pytest.mark.parametrize("shape", [(), (1,), (3, 2), (2, 0)])
-def test_every_shape_can_be_given(tmp_path: Path, shape: tuple[int, ...]) -> None:
+def test_shapes(tmp_path: Path, shape: tuple[int, ...]) -> None:
     values = np.zeros(shape, np.int32)
     np.save(tmp_path / "a.npy", values)
     feeds = feeds_of(graph(PICTURE, t(shape, "int32")), [("1", str(tmp_path / "a.npy"))])
     assert feeds.given[1].shape == shape
 
 
-def test_order_in_memory_and_of_bytes_do_not_matter(tmp_path: Path) -> None:
+def test_memory_and_byte_order(tmp_path: Path) -> None:
     values = np.asfortranarray(np.arange(6, dtype=">i4").reshape(2, 3))
     np.save(tmp_path / "a.npy", values)
     given = feeds_of(graph(t((2, 3), "int32")), [("0", str(tmp_path / "a.npy"))]).given[0]
@@ -136,7 +129,7 @@ def test_order_in_memory_and_of_bytes_do_not_matter(tmp_path: Path) -> None:
 
 
 class Bomb:
-    """What must never be unpickled."""
+    """An object that must not be unpickled."""
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[str]]:
         return os.mkdir, ("exploded",)
@@ -217,9 +210,7 @@ BAD_FILES: list[tuple[str, Callable[[Path], Any], str]] = [
 @pytest.mark.parametrize(
     ("make", "text"), [case[1:] for case in BAD_FILES], ids=[case[0] for case in BAD_FILES]
 )
-def test_a_file_that_does_not_fit_is_one_line(
-    sound: Path, make: Callable[[Path], Any], text: str
-) -> None:
+def test_unsuitable_file_is_one_line(sound: Path, make: Callable[[Path], Any], text: str) -> None:
     make(sound.with_name("a.npy"))
     with pytest.raises(RunError) as caught:
         feeds_of(graph(SOUND), [("sound", "a.npy")])
@@ -248,7 +239,7 @@ BAD_NAMES = [
 @pytest.mark.parametrize(
     ("names", "text"), [case[1:] for case in BAD_NAMES], ids=[case[0] for case in BAD_NAMES]
 )
-def test_a_name_that_means_no_input_is_one_line(sound: Path, names: list[str], text: str) -> None:
+def test_unknown_input_is_one_line(sound: Path, names: list[str], text: str) -> None:
     kind = UsageError if "there is no input" in text else RunError
     with pytest.raises(kind) as caught:
         feeds_of(graph(PICTURE, SOUND), [(name, "sound.npy") for name in names])
@@ -256,12 +247,12 @@ def test_a_name_that_means_no_input_is_one_line(sound: Path, names: list[str], t
 
 
 @pytest.mark.parametrize(("dtype", "number"), [("string", 5), ("resource", 14), ("variant", 15)])
-def test_an_input_that_holds_no_numbers_is_refused(dtype: str, number: int) -> None:
+def test_non_numeric_input_is_refused(dtype: str, number: int) -> None:
     with pytest.raises(RunError, match=f"cannot handle input type {number} yet"):
         feeds_of(graph(PICTURE, t((1,), dtype)), ())
 
 
-def test_an_input_of_unknown_size_is_refused_unless_a_file_says_it(sound: Path) -> None:
+def test_dynamic_input_needs_file(sound: Path) -> None:
     open_sound = graph(t((1, 6), "float32", shape_signature=(-1, -1)))
     with pytest.raises(RunError, match=r"the model's input 1 x \? has no fixed size"):
         feeds_of(open_sound, ())
@@ -294,7 +285,7 @@ ZEROS = [
 @pytest.mark.parametrize(
     ("inputs", "lines"), [case[1:] for case in ZEROS], ids=[case[0] for case in ZEROS]
 )
-def test_inputs_that_get_zeros_are_named(
+def test_inputs_of_zeros_are_named(
     inputs: list[Tensor], lines: list[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     model = graph(*inputs)
@@ -302,16 +293,14 @@ def test_inputs_that_get_zeros_are_named(
     assert caplog.messages == lines
 
 
-def test_an_input_without_a_name_is_called_by_its_number(caplog: pytest.LogCaptureFixture) -> None:
+def test_unnamed_input_is_called_by_number(caplog: pytest.LogCaptureFixture) -> None:
     nameless = replace(SOUND, name="")
     model = replace(graph(nameless), inputs=(nameless,))
     warn_of_zeros(model, feeds_of(model, ()))
     assert caplog.messages[0].startswith("zeros go to input 0 (1x6 float32)")
 
 
-def test_inputs_that_have_values_are_not_warned_of(
-    sound: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_no_warning_for_inputs_with_values(sound: Path, caplog: pytest.LogCaptureFixture) -> None:
     model = graph(PICTURE, SOUND)
     warn_of_zeros(model, feeds_of(model, [("sound", "sound.npy")]))
     assert caplog.messages == []

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Label files, and the top results against a heap written as label_image's."""
+"""Label files, and the top results, compared with label_image's heap."""
 
 import heapq
 from pathlib import Path
@@ -30,7 +30,7 @@ def scores_of(output: NDArray[np.generic], input_dtype: type) -> list[np.float32
 
 
 def heap_top_n(scores: list[np.float32], count: int) -> list[tuple[int, float]]:
-    """Keep the best in a min-heap of (value, index), the smallest popped when it is too long."""
+    """Keep the best values in a min-heap of (value, index)."""
     heap: list[tuple[float, int]] = []
     for index, score in enumerate(scores):
         if score < np.float32(0.001):
@@ -49,7 +49,7 @@ def rows(results: list[ClassScore]) -> list[tuple[int, float]]:
 @given(data=st.data())
 def test_order_and_ties_follow_the_heap(input_dtype: type, data: st.DataObject) -> None:
     count = data.draw(st.integers(1, 12))
-    few = data.draw(st.sampled_from([3, 256]))  # few values make many ties
+    few = data.draw(st.sampled_from([3, 256]))  # few distinct values, so many ties
     if input_dtype is np.float32:
         step = st.sampled_from([0.0, 0.0009999, 0.001, 0.0010001, 0.25, -1.0, 1e-40, 3.5])
         output = np.array(data.draw(st.lists(step, max_size=40)), np.float32)
@@ -74,7 +74,7 @@ def test_every_value_is_decoded_by_the_inputs_type(input_dtype: type, output_dty
     assert rows(top_results(output[np.newaxis], input_dtype, len(output))) == expected
 
 
-def test_float_input_prints_the_raw_values_of_a_quantised_output() -> None:
+def test_float_input_shows_raw_values_of_quantised_output() -> None:
     output = np.array([[0, 200, 7]], np.uint8)
     assert rows(top_results(output, np.float32, 5)) == [(1, 200.0), (2, 7.0)]
 
@@ -93,7 +93,7 @@ def test_float_input_prints_the_raw_values_of_a_quantised_output() -> None:
     ],
     ids=["mobilenet-v1", "mobilenet-v2"],
 )
-def test_rows_read_as_label_image_prints_them(values: dict[int, int], expected: str) -> None:
+def test_rows_equal_label_images(values: dict[int, int], expected: str) -> None:
     output = np.zeros((1, 1001), np.uint8)
     for index, value in values.items():
         output[0, index] = value
@@ -101,7 +101,7 @@ def test_rows_read_as_label_image_prints_them(values: dict[int, int], expected: 
     assert "|".join(format_row(row, []) for row in results) == expected
 
 
-def test_the_lower_class_is_the_one_dropped_among_equals() -> None:
+def test_lower_class_is_dropped_among_ties() -> None:
     assert [row.index for row in top_results(np.full((1, 6), 9, np.uint8), np.uint8, 2)] == [5, 4]
 
 
@@ -113,7 +113,7 @@ def test_nan_is_dropped_and_infinity_comes_first() -> None:
 @pytest.mark.parametrize(
     ("shape", "indices"), [((1, 2, 3), [2, 1, 0]), ((), [0]), ((1, 0), [])], ids=str
 )
-def test_only_the_last_dimension_counts(shape: tuple[int, ...], indices: list[int]) -> None:
+def test_only_last_dimension_counts(shape: tuple[int, ...], indices: list[int]) -> None:
     output = np.full(shape, 0.5, np.float32)
     assert [row.index for row in top_results(output, np.float32, 9)] == indices
 
@@ -134,14 +134,14 @@ def test_other_input_types_are_refused() -> None:
     ],
     ids=["int16", "int16-of-uint8", "int8-of-int32", "float-of-int32", "float-of-int16"],
 )
-def test_types_label_image_does_not_decode_go_by_the_output_s_own_scale(
+def test_other_types_use_scale_of_output(
     output: NDArray[np.generic], fed: str, scale: float, zero_point: int
 ) -> None:
     rows = top_results(output, fed, 5, scale=scale, zero_point=zero_point)
     assert rows == [ClassScore(0, 0.5), ClassScore(1, 0.25)]
 
 
-def test_the_output_s_scale_is_ignored_where_label_image_ignores_it() -> None:
+def test_scale_of_output_is_ignored_like_label_image() -> None:
     output = np.array([[255]], np.uint8)
     assert top_results(output, np.uint8, 5, scale=0.25, zero_point=7) == [ClassScore(0, 1.0)]
 
@@ -163,7 +163,7 @@ def test_scores_have_six_significant_digits(score: np.float32, text: str) -> Non
     assert format_score(float(score)) == text
 
 
-def test_a_class_beyond_the_labels_prints_its_index_alone() -> None:
+def test_class_without_label_has_index() -> None:
     labels = ["background", "tench"]
     assert format_row(ClassScore(1, 0.5), labels) == "0.5: 1 tench"
     assert format_row(ClassScore(2, 0.5), labels) == "0.5: 2"
@@ -198,6 +198,6 @@ def test_label_files(tmp_path: Path, data: bytes, labels: list[str]) -> None:
     assert labels_in(str(path)) == labels
 
 
-def test_a_missing_label_file_says_so(tmp_path: Path) -> None:
+def test_missing_label_file(tmp_path: Path) -> None:
     with pytest.raises(RunError, match=r"none\.txt not found"):
         labels_in(str(tmp_path / "none.txt"))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What sizes inputs have that a file leaves open: by flags, by files, by the picture, or 224."""
+"""Dynamic sizes of inputs: from flags, files, the picture, or 224."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ def picture(tmp_path: Path) -> str:
         ((4, -1, -1, 4), (4, 20, 30, 4)),
     ],
 )
-def test_a_size_goes_where_the_file_leaves_it_open(
+def test_size_applies_to_dynamic_dimensions(
     signature: tuple[int, ...], shape: tuple[int, ...]
 ) -> None:
-    made = with_picture_size(of_input(*signature), (20, 30))
-    assert (made.inputs[0].shape, made.inputs[0].shape_signature) == (shape, ())
-    assert infer(made).outputs[0].shape == shape
+    new_graph = with_picture_size(of_input(*signature), (20, 30))
+    assert (new_graph.inputs[0].shape, new_graph.inputs[0].shape_signature) == (shape, ())
+    assert infer(new_graph).outputs[0].shape == shape
 
 
 @pytest.mark.parametrize(
@@ -59,22 +59,20 @@ def test_a_size_goes_where_the_file_leaves_it_open(
         ((1, -1, 31, 3), "--input_size 20x30: the model's input is 1x[?]x31x3"),
     ],
 )
-def test_a_size_that_is_not_open_is_refused(signature: tuple[int, ...], words: str) -> None:
+def test_size_of_static_dimension_is_refused(signature: tuple[int, ...], words: str) -> None:
     with pytest.raises(UsageError, match=words):
         with_picture_size(of_input(*signature), (20, 30))
 
 
-def test_without_one_it_is_the_picture_s_or_224(
-    picture: str, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_default_is_picture_size_or_224(picture: str, caplog: pytest.LogCaptureFixture) -> None:
     graph = of_input(*OPEN)
     assert with_picture_size(graph, None, picture).inputs[0].shape == (1, 20, 30, 3)
     assert not caplog.records
     with caplog.at_level(logging.INFO, "tflite_opencl"):
         for path in (None, "-", "no such file"):
             assert with_picture_size(graph, None, path).inputs[0].shape == (1, 224, 224, 3)
-        made = with_picture_size(graph, None, picture, can_run=lambda sized: False)
-    assert made.inputs[0].shape == (1, 224, 224, 3)
+        new_graph = with_picture_size(graph, None, picture, can_run=lambda sized: False)
+    assert new_graph.inputs[0].shape == (1, 224, 224, 3)
     assert caplog.messages[0] == (
         "the model leaves its height and width open: 224x224 is taken (--input_size)"
     )
@@ -83,20 +81,20 @@ def test_without_one_it_is_the_picture_s_or_224(
     assert with_picture_size(fixed, None, picture) is fixed
 
 
-def test_files_give_open_inputs_their_shapes(tmp_path: Path) -> None:
+def test_shapes_from_files(tmp_path: Path) -> None:
     files = []
     for number, shape in enumerate(((1, 5, 7, 3), (1, 5, 7, 4), (5, 7, 3))):
         np.save(tmp_path / f"{number}.npy", np.zeros(shape, np.float32))
         files.append(("x", str(tmp_path / f"{number}.npy")))
     graph = of_input(*OPEN)
     assert with_file_shapes(graph, files[:1]).inputs[0].shape == (1, 5, 7, 3)
-    for file in (*files[1:], ("x", "no such file")):  # which is said where it is read
+    for file in (*files[1:], ("x", "no such file")):  # reported when it is read
         assert with_file_shapes(graph, [file]).inputs[0].shape == (1, 1, 1, 3)
     assert with_picture_size(graph, None, files=files[:1]).inputs[0].shape == (1, 1, 1, 3)
 
 
 @needs_tflite
-def test_what_runs_at_a_size() -> None:
+def test_size_that_runs() -> None:
     model, runtime = open_classifier(least=8), runtime_if_any()
     graph = read_model(model)
     assert runs(with_picture_size(graph, (8, 9)), model, runtime)

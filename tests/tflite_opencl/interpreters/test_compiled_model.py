@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""LiteRT's CompiledModel on the library that `tflite-opencl library` makes for it."""
+"""LiteRT's CompiledModel with the library that `tflite-opencl library` makes."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ litert = pytest.importorskip("ai_edge_litert.compiled_model")
 pytest.importorskip("ai_edge_litert.environment")
 
 OPTIONS = {"tune": "off", "min_nodes_per_partition": 1}
-# One of each kind: what LiteRT hands over does not depend on how large a model is.
+# One of each kind: LiteRT's interface does not depend on the size of models.
 SHARED = [
     "ad01_int8",
     "deeplabv3_mnv2_pascal_quant",
@@ -60,7 +60,7 @@ Make = Callable[..., CompiledInterpreter]
 @pytest.fixture
 def make(built: Path, device: DeviceInfo, monkeypatch: pytest.MonkeyPatch) -> Iterator[Make]:
     """Return a function that compiles a model for the device."""
-    monkeypatch.setenv(OPTIONS_VARIABLE, "")  # so that it is put back
+    monkeypatch.setenv(OPTIONS_VARIABLE, "")  # so that it is restored
 
     def compiled(model: bytes | str, **options: Any) -> CompiledInterpreter:
         own = {"device": str(device.index), **OPTIONS, **options}
@@ -72,7 +72,7 @@ def make(built: Path, device: DeviceInfo, monkeypatch: pytest.MonkeyPatch) -> It
 
 
 def with_delegate(model: bytes | str, device: DeviceInfo, **options: Any) -> Any:
-    """Return an interpreter with our delegate."""
+    """Return an interpreter with the delegate."""
     delegate = OpenCLDelegate(model, device.index, **{**OPTIONS, **options})
     return interpreter(model, delegate, "auto")
 
@@ -90,7 +90,7 @@ def assert_as_with_delegate(model: bytes | str, make: Make, device: DeviceInfo) 
 
 @slow
 @pytest.mark.parametrize("graph", [CHAIN, conv_pool()], ids=["chain", "conv"])
-def test_a_compiled_model_computes_what_the_interpreter_does(
+def test_compiled_model_equals_interpreter(
     graph: Any, make: Make, device: DeviceInfo, tmp_path: Path
 ) -> None:
     model = write_model(graph)
@@ -106,7 +106,7 @@ def test_shared_models(name: str, make: Make, device: DeviceInfo) -> None:
 
 
 @slow
-def test_both_signatures_of_a_file(make: Make, device: DeviceInfo) -> None:
+def test_both_signatures(make: Make, device: DeviceInfo) -> None:
     graphs = [CHAIN, conv_pool()]
     model = write_subgraphs(*graphs, signatures=(0, 1))
     ours, expected = make(model), with_delegate(model, device)
@@ -122,22 +122,20 @@ def test_both_signatures_of_a_file(make: Make, device: DeviceInfo) -> None:
 
 
 @slow
-def test_another_batch(make: Make, device: DeviceInfo) -> None:
+def test_batch(make: Make, device: DeviceInfo) -> None:
     graph = conv_pool(has_open_batch=True)
     ours, expected = make(write_model(graph)), with_delegate(write_model(graph), device)
     shape = [3, *graph.inputs[0].shape[1:]]
-    for made in (ours, expected):
-        made.resize_tensor_input(made.get_input_details()[0]["index"], shape)
-        made.allocate_tensors()
+    for interp in (ours, expected):
+        interp.resize_tensor_input(interp.get_input_details()[0]["index"], shape)
+        interp.allocate_tensors()
     inputs = [np.random.default_rng(0).integers(0, 255, shape).astype(np.uint8)]
     assert_equal_outputs(invoke(ours, inputs), invoke(expected, inputs))
 
 
 @slow
-def test_a_scalar_that_is_read_from_a_variable_is_in_the_first_run(
-    make: Make, device: DeviceInfo
-) -> None:
-    # TFLite's own kernel of READ_VARIABLE calls a scalar dynamic.
+def test_scalar_variable_in_first_run(make: Make, device: DeviceInfo) -> None:
+    # TFLite's READ_VARIABLE makes scalars dynamic.
     case = next(case for case in all_cases() if case.name == "read_variable/int32/before-scalar")
     graph = case.make()
     ours, expected = make(write_model(graph)), with_delegate(write_model(graph), device)
@@ -147,14 +145,14 @@ def test_a_scalar_that_is_read_from_a_variable_is_in_the_first_run(
 
 
 @slow
-def test_the_program_in_c_of_the_documents(built: Path, device: DeviceInfo, tmp_path: Path) -> None:
+def test_c_program_of_documents(built: Path, device: DeviceInfo, tmp_path: Path) -> None:
     page = (ROOT / "docs" / "programs.md").read_text()
     program = page.partition("## LiteRT: CompiledModel in C\n")[2].partition("```c\n")[2]
     (tmp_path / "program.c").write_text(program.partition("```")[0])
     litert_folder = Path(str(litert.__file__)).parent
     flags = ["-Wall", "-Wextra", "-Werror", f"{litert_folder}/libLiteRt.so"]
-    made = ["-o", tmp_path / "program", f"-Wl,-rpath,{litert_folder}"]
-    subprocess.run(["cc", tmp_path / "program.c", *flags, *made], check=True)
+    arguments = ["-o", tmp_path / "program", f"-Wl,-rpath,{litert_folder}"]
+    subprocess.run(["cc", tmp_path / "program.c", *flags, *arguments], check=True)
     (tmp_path / ACCELERATOR).symlink_to(built.with_name(ACCELERATOR))
     graph = conv_pool()
     (tmp_path / "model.tflite").write_bytes(write_model(graph))
@@ -169,10 +167,10 @@ def test_the_program_in_c_of_the_documents(built: Path, device: DeviceInfo, tmp_
     assert ran.stdout.split() == [*map(str, wanted.reshape(-1)), "on", "the", "GPU"]
 
 
-# What is left to the CPU
+# Nodes on the CPU
 
 
-def test_without_a_folder_the_cpu_runs_all() -> None:
+def test_cpu_runs_all_without_folder() -> None:
     ours = CompiledInterpreter(RUNTIME, write_model(CHAIN), "", {}, "reference")
     assert_the_cpu_runs_it(ours)
     assert ours.delegate is None
@@ -180,7 +178,7 @@ def test_without_a_folder_the_cpu_runs_all() -> None:
 
 
 @slow
-def test_nodes_on_the_cpu_are_named(make: Make, caplog: pytest.LogCaptureFixture) -> None:
+def test_cpu_nodes_are_named(make: Make, caplog: pytest.LogCaptureFixture) -> None:
     ours = make(write_model(CHAIN), exclude_ops=("ADD",))
     assert ours.delegate is not None
     name = ours.delegate.device_name
@@ -192,7 +190,7 @@ def test_nodes_on_the_cpu_are_named(make: Make, caplog: pytest.LogCaptureFixture
 
 
 @slow
-def test_without_the_cpu_litert_says_that_it_is_needed(built: Path, make: Make) -> None:
+def test_litert_needs_cpu(built: Path, make: Make) -> None:
     make(write_model(CHAIN), exclude_ops=("ADD",))  # which sets the options
     with pytest.raises(RuntimeError, match="Some ops are not accelerated"):
         litert.CompiledModel.from_buffer(
@@ -216,7 +214,7 @@ REFUSALS = {
 
 @slow
 @pytest.mark.parametrize(("options", "text"), REFUSALS.values(), ids=REFUSALS)
-def test_a_refusal_is_one_line_and_the_cpu_runs_the_model(
+def test_refusal_is_one_line_and_cpu_runs(
     options: dict[str, str], text: str, make: Make, capfd: pytest.CaptureFixture[str]
 ) -> None:
     ours = make(write_model(CHAIN), **options)
@@ -226,10 +224,8 @@ def test_a_refusal_is_one_line_and_the_cpu_runs_the_model(
 
 
 @slow
-def test_a_text_that_is_no_options_is_refused(
-    make: Make,
-    monkeypatch: pytest.MonkeyPatch,
-    capfd: pytest.CaptureFixture[str],
+def test_invalid_options_are_refused(
+    make: Make, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(compiled_model, "options_text", lambda options: "tune=off")
     make(write_model(CHAIN))
@@ -237,7 +233,7 @@ def test_a_text_that_is_no_options_is_refused(
 
 
 @slow
-def test_a_device_that_fails_leaves_the_model_to_the_cpu(
+def test_failed_device_leaves_model_to_cpu(
     make: Make, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def fail(*_: object) -> None:
@@ -248,29 +244,29 @@ def test_a_device_that_fails_leaves_the_model_to_the_cpu(
     assert caplog.messages[0] == "the device is lost; the model is left to the CPU"
     assert ours.delegate is not None
     assert ours.delegate.failure == "the device is lost"
-    caplog.clear()  # its traceback holds the model
+    caplog.clear()  # its traceback refers to the model
     monkeypatch.undo()
     inputs = inputs_for(CHAIN)[0]
     assert_equal_outputs(invoke(ours, inputs), invoke(interpreter(write_model(CHAIN)), inputs))
 
 
-# The structures
+# Structures
 
 
 def create_by_hand(library: Path, runtime: bytes) -> tuple[int, int | None]:
-    """Call the accelerator's create; return its status and the wrapper that it gave."""
+    """Call the accelerator's create; return its status and wrapper."""
     loaded = ctypes.CDLL(str(library))
-    found = (ctypes.c_void_p * 6).in_dll(loaded, "LiteRtAcceleratorImpl")
+    results = (ctypes.c_void_p * 6).in_dll(loaded, "LiteRtAcceleratorImpl")
     wrapper = ctypes.c_void_p(1)
     arguments = [ctypes.c_void_p] * 5
-    create = ctypes.CFUNCTYPE(ctypes.c_int, *arguments)(found[5] or 0)
-    held = ctypes.create_string_buffer(runtime, len(runtime))
-    status = create(ctypes.addressof(held), None, None, None, ctypes.addressof(wrapper))
+    create = ctypes.CFUNCTYPE(ctypes.c_int, *arguments)(results[5] or 0)
+    resources = ctypes.create_string_buffer(runtime, len(runtime))
+    status = create(ctypes.addressof(resources), None, None, None, ctypes.addressof(wrapper))
     return int(status), wrapper.value
 
 
 @pytest.mark.parametrize(("size", "major"), [(416, 2), (144, 1)], ids=["version", "size"])
-def test_another_interface_of_litert_is_refused(
+def test_unknown_litert_interface_is_refused(
     size: int, major: int, built: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     runtime = struct.pack("<4H", size, major, 3, 0) + bytes(size - 8)
@@ -281,7 +277,7 @@ def test_another_interface_of_litert_is_refused(
 
 
 @slow
-def test_a_delegate_that_litert_does_not_take_is_closed(make: Make, built: Path) -> None:
+def test_refused_delegate_is_closed(make: Make, built: Path) -> None:
     make(write_model(CHAIN))  # which sets the options
     gc.collect()
     refuse = ctypes.CFUNCTYPE(ctypes.c_int, *[ctypes.c_void_p] * 3)(lambda *_: 3)
@@ -291,9 +287,7 @@ def test_a_delegate_that_litert_does_not_take_is_closed(make: Make, built: Path)
     assert accelerators() == []
 
 
-def test_a_litert_that_does_not_take_the_structure_is_named(
-    built: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_litert_version_error_is_named(built: Path, capfd: pytest.CaptureFixture[str]) -> None:
     loaded = ctypes.CDLL(str(built.with_name(ACCELERATOR)))
     assert loaded.LiteRtRegisterGpuAccelerator(None) == 8  # kLiteRtStatusErrorWrongVersion
     assert capfd.readouterr().err == (
@@ -306,9 +300,7 @@ def test_a_litert_that_does_not_take_the_structure_is_named(
 
 
 @slow
-def test_the_delegate_reads_and_writes_the_buffers_own_memory(
-    make: Make, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_buffers_are_used_in_place(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[tuple[int, int]] = []
     run = PartitionKernel.invoke
 
@@ -325,7 +317,7 @@ def test_the_delegate_reads_and_writes_the_buffers_own_memory(
     (detail,) = ours.get_output_details()
     expected = ours.get_tensor(detail["index"])
     assert ctypes.string_at(result, expected.size) == expected.tobytes()
-    # The same memory, not a copy: what is written to one is read from the other.
+    # The same memory, not a copy: a write to one is visible in the other.
     ctypes.memset(result, 77, expected.size)
     assert np.all(ours.get_tensor(detail["index"]) == 77)
     ours.set_tensor(ours.get_input_details()[0]["index"], np.full_like(values, 9))
@@ -358,15 +350,15 @@ def test_two_compiled_models_in_two_threads(make: Make) -> None:
     assert problems == []
 
 
-def held() -> tuple[int, int, int]:
-    """Return how many file handles, threads and bytes of memory this process has."""
+def resources() -> tuple[int, int, int]:
+    """Return this process's file handles, threads and bytes of memory."""
     pages = int(Path("/proc/self/statm").read_text().split()[1])
     counts = [len(list(Path("/proc/self", name).iterdir())) for name in ("fd", "task")]
     return counts[0], counts[1], pages * 4096
 
 
 @slow
-def test_many_openings_leave_nothing(make: Make) -> None:
+def test_repeated_opening_does_not_leak(make: Make) -> None:
     model = write_model(CHAIN)
     inputs = inputs_for(CHAIN)[0]
     wanted = invoke(interpreter(model), inputs)
@@ -378,10 +370,10 @@ def test_many_openings_leave_nothing(make: Make) -> None:
         del ours
         if number in (100, 200, 300):
             gc.collect()
-            seen.append(held())
+            seen.append(resources())
     logging.disable(logging.NOTSET)
     halves = [np.subtract(later, before) for before, later in itertools.pairwise(seen)]
-    # What grows in both halves leaks. Drivers begin a thread late; the C library keeps pages.
+    # A leak grows in both halves. Drivers start threads late; the C library keeps pages.
     assert np.all(np.minimum(*halves) <= (0, 0, 100 * 4096)), seen
 
 
@@ -393,9 +385,7 @@ def suite(folder: Path, *flags: str) -> int:
 
 
 @slow
-def test_the_suite_runs_by_a_compiled_model(
-    built: Path, device: DeviceInfo, tmp_path: Path
-) -> None:
+def test_suite_with_compiled_model(built: Path, device: DeviceInfo, tmp_path: Path) -> None:
     flags = ["--filter", "^relu/int8/|^behaviour/guard_bytes", "--sample", "2"]
     out = tmp_path / "out"
     assert suite(built.parent, *flags, "--device", str(device.index), "--output", str(out)) == 0
@@ -404,7 +394,7 @@ def test_the_suite_runs_by_a_compiled_model(
 
 
 @slow
-def test_the_suite_names_a_folder_without_the_library(
+def test_suite_names_folder_without_library(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert suite(tmp_path, "--filter", "^relu/int8/", "--output", str(tmp_path / "out")) != 0
@@ -413,7 +403,7 @@ def test_the_suite_names_a_folder_without_the_library(
 
 @pytest.fixture
 def off_by_one(tmp_path: Path) -> Path:
-    """Return a folder with an accelerator that is wrong in each ADD."""
+    """Return a folder with an accelerator whose ADD is wrong."""
     sources = [ROOT / "tests" / "attacks" / "liar.c", ROOT / "delegate/host/accelerator.c"]
     command = ["cc", "-shared", "-fPIC", "-DFAULT=OFF_BY_ONE", "-o", tmp_path / ACCELERATOR]
     subprocess.run([*command, *sources], check=True)
@@ -421,15 +411,15 @@ def off_by_one(tmp_path: Path) -> Path:
 
 
 @slow
-def test_litert_s_own_failure_is_a_skip_and_a_wrong_accelerator_s_is_none(
+def test_only_litert_failures_are_skips(
     off_by_one: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     wrong, refused = "add/float32/1x7x5x3", "svdf/int8/in1x7-units5-rank1-memory3"
-    said = off_by_one / "said.json"
-    flags = ["--filter", f"^({wrong}|{refused})$", "--json", str(said)]
+    output = off_by_one / "said.json"
+    flags = ["--filter", f"^({wrong}|{refused})$", "--json", str(output)]
     assert suite(off_by_one, *flags, "--output", str(off_by_one / "out")) == 1
     capsys.readouterr()
-    cases = {each["name"]: each for each in json.loads(said.read_text())["cases"]}
+    cases = {each["name"]: each for each in json.loads(output.read_text())["cases"]}
     assert (cases[wrong]["result"], cases[refused]["result"]) == ("Fail", "Skip")
     assert "1 of 105 elements differ" in cases[wrong]["detail"]
     assert cases[refused]["detail"].startswith(
@@ -439,7 +429,7 @@ def test_litert_s_own_failure_is_a_skip_and_a_wrong_accelerator_s_is_none(
 
 
 @slow
-def test_a_case_is_reduced(off_by_one: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_case_is_reduced(off_by_one: Path, capsys: pytest.CaptureFixture[str]) -> None:
     tmp_path = off_by_one
     small, model = tmp_path / "small", tmp_path / "adds.tflite"
     ends = [t((1, 2), "float32") for _ in range(3)]
@@ -458,12 +448,12 @@ def test_a_case_is_reduced(off_by_one: Path, capsys: pytest.CaptureFixture[str])
 
 
 @slow
-def test_compare_times_a_compiled_model(device: DeviceInfo, tmp_path: Path) -> None:
+def test_compare_times_compiled_model(device: DeviceInfo, tmp_path: Path) -> None:
     (tmp_path / "model.tflite").write_bytes(write_model(CHAIN))
-    said = tmp_path / "said.json"
-    model = ["--tflite_model", str(tmp_path / "model.tflite"), "--json", str(said)]
+    output = tmp_path / "said.json"
+    model = ["--tflite_model", str(tmp_path / "model.tflite"), "--json", str(output)]
     flags = ["--paths", f"compiledmodel:{device.index}", "--tune", "off", "-c", "1"]
     assert tools(["compare", *model, *flags]) == 0
-    (path,) = json.loads(said.read_text())["models"][0]["paths"]
+    (path,) = json.loads(output.read_text())["models"][0]["paths"]
     assert path["taken"] == len(CHAIN.nodes)
     assert path["failure"] == ""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Numpy's reference beside TFLite's, bit for bit, on the suite's own cases and on whole models."""
+"""The NumPy reference equals TFLite's, bit for bit, on suite cases and whole models."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tflite_opencl.interpreters.numpy_kernels import NoNumpyForm
 from tflite_opencl.interpreters.own_interpreter import NumpyInterpreter
 from tflite_opencl.models.build import Case
 
-# Of each family so many cases, as far apart as they can be.
+# Number of cases per family, evenly spaced.
 CASES = {
     "add": 20,
     "average_pool_2d": 20,
@@ -37,11 +37,11 @@ CASES = {
 
 
 def cases(family: str) -> Iterator[Case]:
-    """Yield the family's cases of 8 bits, a sample of them."""
-    found = [
+    """Yield a sample of the family's 8-bit cases."""
+    results = [
         each for each in all_cases() if each.name.startswith((f"{family}/int8", f"{family}/u"))
     ]
-    return itertools.islice(found[:: max(1, len(found) // CASES[family])], CASES[family])
+    return itertools.islice(results[:: max(1, len(results) // CASES[family])], CASES[family])
 
 
 def assert_equal(graph: Graph, model: bytes | str) -> None:
@@ -54,7 +54,7 @@ def assert_equal(graph: Graph, model: bytes | str) -> None:
 
 @needs_tflite
 @pytest.mark.parametrize("family", CASES)
-def test_the_arithmetic_is_that_of_the_reference_kernels(family: str) -> None:
+def test_arithmetic_equals_reference_kernels(family: str) -> None:
     if RUNTIME.name != "ai-edge-litert" and family in ("fully_connected", "chain"):
         pytest.skip("tflite-runtime rounds FULLY_CONNECTED twice")
     compared = 0
@@ -67,7 +67,7 @@ def test_the_arithmetic_is_that_of_the_reference_kernels(family: str) -> None:
         except NoNumpyForm:
             continue
         except RuntimeError:
-            continue  # TFLite itself does not run it
+            continue  # TFLite does not run it
         compared += 1
     assert compared >= CASES[family] // 3
 
@@ -80,25 +80,25 @@ def test_whole_models(name: str) -> None:
 
 
 @needs_tflite
-def test_sizes_and_indices_are_computed_as_folding_does() -> None:
+def test_sizes_and_indices_equal_folding() -> None:
     x, y = t((3,), "int32"), t((3,), "int32")
     clamped = {"fused_activation_function": "RELU6"}
     model = chain_model([op("MUL", [x, const(np.int32([-1, 3, 2]))], [y], clamped)])
     assert_equal(read_model(model), model)
     wrapped = chain_model([op("GATHER", [const(np.int32([7, 8])), x], [y], {"axis": 0})])
-    made = NumpyInterpreter(read_model(wrapped))
+    interp = NumpyInterpreter(read_model(wrapped))
     with pytest.raises(NoNumpyForm, match=r"node 0 .GATHER.: .* no such form"):
-        invoke(made, [np.int32([0, 1, 2])])
+        invoke(interp, [np.int32([0, 1, 2])])
 
 
-def test_a_run_reads_what_was_put_there() -> None:
-    made = NumpyInterpreter(CHAIN)
-    index = made.get_input_details()[0]["index"]
+def test_run_reads_set_tensors() -> None:
+    interp = NumpyInterpreter(CHAIN)
+    index = interp.get_input_details()[0]["index"]
     with pytest.raises(ValueError, match="is given"):
-        made.set_tensor(index, np.zeros((1, 1), np.uint8))
+        interp.set_tensor(index, np.zeros((1, 1), np.uint8))
     with pytest.raises(ValueError, match="was not computed"):
-        made.get_tensor(made.get_output_details()[0]["index"])
-    first, second = (invoke(made, inputs) for inputs in inputs_for(CHAIN)[1:3])
+        interp.get_tensor(interp.get_output_details()[0]["index"])
+    first, second = (invoke(interp, inputs) for inputs in inputs_for(CHAIN)[1:3])
     assert not np.array_equal(first[0], second[0])
 
 
@@ -129,6 +129,6 @@ REFUSED = {
 
 
 @pytest.mark.parametrize(("made", "why"), REFUSED.values(), ids=REFUSED)
-def test_a_node_that_has_no_form_is_named(made: Node, why: str) -> None:
+def test_unsupported_node_is_named(made: Node, why: str) -> None:
     with pytest.raises(NoNumpyForm, match=why):
         NumpyInterpreter(read_model(chain_model([made])))

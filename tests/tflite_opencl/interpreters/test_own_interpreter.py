@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where no TFLite is installed, the commands run what OpenCL takes whole, beside numpy."""
+"""Commands without TFLite run models that OpenCL claims whole, compared with NumPy."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Out = pytest.CaptureFixture[str]
 
 @pytest.fixture
 def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Return a model, in a folder that is this process's."""
+    """Return a model in the current folder."""
     (tmp_path / "model.tflite").write_bytes(write_model(conv_pool()))
     np.save(tmp_path / "x.npy", input_sets(conv_pool())[0][0])
     monkeypatch.chdir(tmp_path)
@@ -36,20 +36,20 @@ def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.parametrize("graph", [conv_pool(), chain_graph("deep", "int8", (1, 9, 8, 3))])
-def test_a_whole_graph_equals_the_reference(graph: Graph, device: DeviceInfo) -> None:
+def test_whole_graph_equals_reference(graph: Graph, device: DeviceInfo) -> None:
     delegate = OpenCLDelegate(graph, device.index, tune="off")
-    made, known = WholeInterpreter(graph, delegate, "no TFLite"), interpreter(write_model(graph))
+    result, known = WholeInterpreter(graph, delegate, "no TFLite"), interpreter(write_model(graph))
     for inputs in input_sets(graph):
-        for got, expected in zip(invoke(made, inputs), invoke(known, inputs), strict=True):
+        for got, expected in zip(invoke(result, inputs), invoke(known, inputs), strict=True):
             assert (got.dtype, got.tobytes()) == (expected.dtype, expected.tobytes())
     assert delegate.partitions == [[node.index for node in graph.nodes]]
     assert delegate.alternatives
     delegate.close()
     with pytest.raises(RuntimeError, match="closed"):
-        made.invoke()
+        result.invoke()
 
 
-def test_nodes_that_stay_on_the_cpu_are_an_error(device: DeviceInfo) -> None:
+def test_cpu_nodes_are_an_error(device: DeviceInfo) -> None:
     graph = conv_pool()
     op = graph.nodes[0].op
     delegate = OpenCLDelegate(graph, device.index, exclude_ops=[op])
@@ -60,21 +60,21 @@ def test_nodes_that_stay_on_the_cpu_are_an_error(device: DeviceInfo) -> None:
 
 def test_verify(model: Path, device: DeviceInfo, capsys: Out) -> None:
     assert main(["verify", "-m", str(model), "--tune", "off", "--device", str(device.index)]) == 0
-    said = capsys.readouterr().out
-    assert "compared with numpy's reference kernels" in said
-    assert said.endswith("no node is wrong\n")
+    output = capsys.readouterr().out
+    assert "compared with numpy's reference kernels" in output
+    assert output.endswith("no node is wrong\n")
 
 
 def test_run(model: Path, device: DeviceInfo, capsys: Out) -> None:
     words = ["run", str(model), "--input", "0=x.npy", "--device", str(device.index)]
     words += ["--tune", "off"]
     assert main([*words, "--output", "out", "--json", "-"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert [each["name"].split()[0] for each in told["paths"]] == ["opencl", "numpy"]
-    assert [each["apart"] for each in told["outputs"]] == [0]
+    report = json.loads(capsys.readouterr().out)
+    assert [each["name"].split()[0] for each in report["paths"]] == ["opencl", "numpy"]
+    assert [each["apart"] for each in report["outputs"]] == [0]
 
 
-def test_what_numpy_does_not_know_is_run_alone(
+def test_model_unknown_to_numpy_runs_without_comparison(
     model: Path, device: DeviceInfo, capsys: Out
 ) -> None:
     model.write_bytes(write_model(chain_graph("deep", "float32", (1, 9, 8, 3))))
@@ -82,19 +82,19 @@ def test_what_numpy_does_not_know_is_run_alone(
     words = ["run", str(model), "--input", "0=x.npy", "--device", str(device.index)]
     words += ["--tune", "off"]
     assert main([*words, "--output", "out"]) == 0
-    said = capsys.readouterr().out
-    assert "not compared" in said
-    assert "nothing is beside it: no TFLite runtime" in said
+    output = capsys.readouterr().out
+    assert "not compared" in output
+    assert "nothing is beside it: no TFLite runtime" in output
 
 
 @slow
 def test_compare(model: Path, device: DeviceInfo, capsys: Out) -> None:
     words = ["compare", "-m", str(model), "-c", "2", "--tune", "off", "--json", "-"]
     assert main(words) == 0
-    told = json.loads(capsys.readouterr().out)
-    (path,) = told["models"][0]["paths"]
+    report = json.loads(capsys.readouterr().out)
+    (path,) = report["models"][0]["paths"]
     assert (path["path"], path["quanta"], path["failure"]) == ("opencl", 0, "")
-    assert "no TFLite" in told["machine"]["versions"]
+    assert "no TFLite" in report["machine"]["versions"]
     assert main([*words, "--paths", "cpu,opencl"]) == 1
-    told = json.loads(capsys.readouterr().out)
-    assert told["models"][0]["paths"][0]["failure"].startswith("no TFLite runtime")
+    report = json.loads(capsys.readouterr().out)
+    assert report["models"][0]["paths"][0]["failure"].startswith("no TFLite runtime")

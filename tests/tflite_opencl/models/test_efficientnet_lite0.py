@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The network's graph: folding, padding and quantisation, on made-up weights of the real shapes."""
+"""The network's graph: folding, padding and quantisation, with fake weights of real shapes."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def test_graph_has_the_networks_layers(graph: Graph) -> None:
 
 
 def test_batch_normalisation_is_folded(weights: Mapping[str, Any], graph: Graph) -> None:
-    # A 1x1 convolution of one pixel is a matrix product, easily done the long way.
+    # A 1x1 convolution of one pixel is a matrix product.
     _, kernel, bias = _named(graph, "head").inputs
     pixel = np.random.default_rng(3).normal(size=320)
     folded = _constant(kernel).reshape(1280, 320) @ pixel + _constant(bias)
@@ -127,7 +127,7 @@ def test_kernels_are_in_tflites_order(weights: Mapping[str, Any], graph: Graph) 
     _, depthwise, _ = _named(graph, "block3/depthwise").inputs
     assert _constant(stem).shape == (32, 3, 3, 3)
     assert _constant(depthwise).shape == (1, 5, 5, 144)
-    # Folding multiplies a whole output channel by one number.
+    # Folding multiplies an output channel by one factor.
     ratio = _constant(stem)[5] / weights["_conv_stem.weight"][5].transpose(1, 2, 0)
     np.testing.assert_allclose(ratio, ratio[0, 0, 0], rtol=1e-5)
     original = weights["_blocks.3._depthwise_conv.weight"][9, 0]
@@ -195,7 +195,7 @@ def test_range_without_zero_is_widened_to_it(graph: Graph) -> None:
 
 
 def test_quantised_stem_computes_what_the_float_stem_does(graph: Graph) -> None:
-    # The first layer alone, so that the error of one quantisation is all there is.
+    # Only the first layer, so that there is only one quantisation error.
     stem = _named(graph, "stem")
     first = Graph(graph.tensors[:4], (stem,), graph.inputs, stem.outputs)
     module = find_runtime().module

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Fetching official files, from a server on this machine that also misbehaves."""
+"""Download of official files, from a local server with faults."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ import numpy as np
 import pytest
 
 from delegate.guard import cache
+from tests.support.cache_files import written_files
 from tests.support.http_server import Page, Server
-from tests.support.known import written_files
 from tflite_opencl.console.errors import UsageError
 from tflite_opencl.models import fetch
 from tflite_opencl.models.fetch import FetchError, OfficialFile
 
-# Noise does not compress: the archive is long enough to be cut in the middle.
+# Noise does not compress, so the archive can be cut in the middle.
 MODEL = np.random.default_rng(1).integers(0, 256, 200_000, np.uint8).tobytes()
 NAME = "model_quant"
 
@@ -69,7 +69,7 @@ def server() -> Iterator[Server]:
 
 
 def _official(server: Server, archive: bytes = ARCHIVE, **changes: Any) -> dict[str, OfficialFile]:
-    """Put the archive on the server and return the table that pins it."""
+    """Put an archive on the server and return the table that pins it."""
     server.pages["/model.tgz"] = Page(archive)
     pinned = OfficialFile(
         f"{server.url}/model.tgz",
@@ -92,7 +92,7 @@ def _fail(official: dict[str, OfficialFile], **arguments: Any) -> str:
     return str(caught.value)
 
 
-def test_fetch_leaves_the_wanted_file_alone_in_the_cache(server: Server, folder: Path) -> None:
+def test_fetch_caches_only_the_wanted_file(server: Server, folder: Path) -> None:
     official = _official(server)
     assert fetch.fetched(NAME, official) is None
     assert _fetch(official) == folder / f"{NAME}.tflite"
@@ -101,14 +101,14 @@ def test_fetch_leaves_the_wanted_file_alone_in_the_cache(server: Server, folder:
     assert written_files(folder) == [f"{NAME}.tflite"]
 
 
-def test_second_fetch_asks_nothing_of_the_server(server: Server) -> None:
+def test_second_fetch_sends_no_request(server: Server) -> None:
     official = _official(server)
     _fetch(official)
     _fetch(official)
     assert len(server.ranges) == 1
 
 
-def test_file_copied_by_hand_is_taken(server: Server, folder: Path) -> None:
+def test_manually_copied_file_is_used(server: Server, folder: Path) -> None:
     official = _official(server)
     folder.mkdir()
     (folder / f"{NAME}.tflite").write_bytes(MODEL)
@@ -140,7 +140,7 @@ def test_progress_ends_at_the_archive_size(server: Server, has_length: bool) -> 
     assert seen[-1] == (len(ARCHIVE), len(ARCHIVE) if has_length else 0)
 
 
-def test_cut_download_goes_on_where_it_stopped(server: Server, folder: Path) -> None:
+def test_interrupted_download_resumes(server: Server, folder: Path) -> None:
     official = _official(server)
     server.pages["/model.tgz"].cut_after = 70_000
     assert f"after 70000 of {len(ARCHIVE)} bytes" in _fail(official)
@@ -155,7 +155,7 @@ def test_cut_download_goes_on_where_it_stopped(server: Server, folder: Path) -> 
     assert path.read_bytes() == MODEL
 
 
-def test_server_without_ranges_sends_all_again(server: Server, folder: Path) -> None:
+def test_server_without_ranges_restarts(server: Server, folder: Path) -> None:
     official = _official(server)
     folder.mkdir()
     (folder / "model.tgz.part").write_bytes(ARCHIVE[:50_000])
@@ -165,9 +165,7 @@ def test_server_without_ranges_sends_all_again(server: Server, folder: Path) -> 
 
 
 @pytest.mark.parametrize("extra", [0, 10], ids=["whole", "longer"])
-def test_part_with_nothing_left_to_ask_for_is_begun_again(
-    server: Server, folder: Path, extra: int
-) -> None:
+def test_complete_partial_file_restarts(server: Server, folder: Path, extra: int) -> None:
     official = _official(server)
     folder.mkdir()
     (folder / "model.tgz.part").write_bytes(ARCHIVE + b"x" * extra)
@@ -175,7 +173,7 @@ def test_part_with_nothing_left_to_ask_for_is_begun_again(
     assert server.ranges == [f"bytes={len(ARCHIVE) + extra}-", None]
 
 
-def test_part_of_another_file_fails_once_and_is_removed(server: Server, folder: Path) -> None:
+def test_partial_file_of_other_content_is_removed(server: Server, folder: Path) -> None:
     official = _official(server)
     folder.mkdir()
     (folder / "model.tgz.part").write_bytes(b"something else")
@@ -199,7 +197,7 @@ def test_wrong_file_in_an_unpinned_archive_is_refused_and_removed(
     assert written_files(folder) == []
 
 
-def test_a_known_copy_of_other_origin_is_taken(server: Server, folder: Path) -> None:
+def test_known_copy_from_other_origin_is_used(server: Server, folder: Path) -> None:
     official = _official(server, file_sha256=(_sha256(MODEL), _sha256(b"the same with metadata")))
     folder.mkdir()
     (folder / f"{NAME}.tflite").write_bytes(b"the same with metadata")
@@ -207,7 +205,7 @@ def test_a_known_copy_of_other_origin_is_taken(server: Server, folder: Path) -> 
     assert server.ranges == []
 
 
-def test_damaged_cached_file_is_an_error_and_fetched_again(server: Server, folder: Path) -> None:
+def test_damaged_cached_file_is_fetched_again(server: Server, folder: Path) -> None:
     official = _official(server)
     _fetch(official)
     (folder / f"{NAME}.tflite").write_bytes(MODEL[:-1])
@@ -273,7 +271,7 @@ def test_endless_download_is_stopped(server: Server, monkeypatch: pytest.MonkeyP
     assert "far larger" in _fail(official)
 
 
-def test_missing_page_says_where_to_put_the_file_by_hand(server: Server, folder: Path) -> None:
+def test_missing_page_explains_manual_copy(server: Server, folder: Path) -> None:
     official = _official(server)
     server.pages.clear()
     text = _fail(official)
@@ -281,7 +279,7 @@ def test_missing_page_says_where_to_put_the_file_by_hand(server: Server, folder:
     assert f"copy {NAME}.tflite by hand into {folder}" in text
 
 
-def test_no_network_says_where_to_put_the_file_by_hand(folder: Path) -> None:
+def test_no_network_explains_manual_copy(folder: Path) -> None:
     with Server() as server:
         official = _official(server)
     text = _fail(official)
@@ -290,14 +288,14 @@ def test_no_network_says_where_to_put_the_file_by_hand(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("after", [0, 5000], ids=["before-the-first-byte", "in-the-middle"])
-def test_stalled_server_is_given_up(server: Server, after: int) -> None:
+def test_stalled_server_times_out(server: Server, after: int) -> None:
     official = _official(server)
     server.pages["/model.tgz"].stalls = True
     server.pages["/model.tgz"].cut_after = after
     assert "no answer for 0.2 seconds" in _fail(official, timeout_seconds=0.2)
 
 
-def test_redirect_on_this_machine_is_followed(server: Server) -> None:
+def test_local_redirect_is_followed(server: Server) -> None:
     official = _official(server)
     server.pages["/moved.tgz"] = server.pages["/model.tgz"]
     server.pages["/model.tgz"] = Page(redirect=f"{server.url}/moved.tgz")
@@ -313,7 +311,7 @@ def test_redirect_to_an_insecure_address_is_refused(server: Server, target: str)
     assert f"refusing to load {target}" in _fail(official)
 
 
-def test_secure_server_cannot_redirect_to_this_machine() -> None:
+def test_secure_server_cannot_redirect_to_localhost() -> None:
     with pytest.raises(FetchError, match="only https"):
         fetch._require_secure("http://127.0.0.1/model.tgz", from_loopback=False)
 
@@ -329,14 +327,14 @@ def test_unknown_name_lists_the_known_ones() -> None:
         fetch.fetch("nothing")
 
 
-def test_cache_that_cannot_be_made_is_one_clear_line(server: Server, folder: Path) -> None:
+def test_failure_to_create_cache_is_one_line(server: Server, folder: Path) -> None:
     official = _official(server)
     folder.write_text("a file where the folder should be")
     assert f"cannot write {folder}" in _fail(official)
     assert server.ranges == []
 
 
-def test_full_disk_is_one_clear_line_and_the_part_stays(
+def test_full_disk_is_one_line_and_partial_file_stays(
     server: Server, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     official = _official(server)
@@ -349,7 +347,7 @@ def test_full_disk_is_one_clear_line_and_the_part_stays(
     assert written_files(folder) == ["model.tgz.part"]
 
 
-def test_full_disk_during_the_download_is_one_clear_line(
+def test_full_disk_during_download_is_one_line(
     server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if not os.path.exists("/dev/full"):
@@ -371,12 +369,12 @@ def test_official_files_are_pinned_and_secure(name: str) -> None:
 
 @pytest.mark.model
 @pytest.mark.parametrize("name", fetch.OFFICIAL)
-def test_real_files_copied_by_hand_are_taken(name: str, folder: Path) -> None:
+def test_manually_copied_real_files_are_used(name: str, folder: Path) -> None:
     shared = Path(__file__).parents[4] / "shared"
-    found = list(shared.rglob(fetch.OFFICIAL[name].file_name))
-    if not found:
+    results = list(shared.rglob(fetch.OFFICIAL[name].file_name))
+    if not results:
         pytest.skip("../shared is not here")
     folder.mkdir()
-    copied = folder / found[0].name
-    copied.write_bytes(found[0].read_bytes())
+    copied = folder / results[0].name
+    copied.write_bytes(results[0].read_bytes())
     assert fetch.fetched(name) == copied

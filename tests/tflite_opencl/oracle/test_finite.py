@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Results that are infinite or no number are told of by output."""
+"""Outputs with infinities or NaN are named."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tflite_opencl.oracle.finite import not_finite
 TENSORS = (t((4,), "int32"), t((4,), name="scores"), t((4,), "float16"))
 
 
-def test_the_first_output_that_is_not_finite_is_named() -> None:
+def test_first_non_finite_output_is_named() -> None:
     whole, good = np.arange(4, dtype=np.int32), np.ones(4, np.float32)
     bad = np.array([1, np.nan, -np.inf, 2], np.float32)
     assert not_finite([whole, bad, bad.astype(np.float16)], TENSORS) == (
@@ -22,5 +22,5 @@ def test_the_first_output_that_is_not_finite_is_named() -> None:
     assert not_finite([], TENSORS) == ""  # after Ctrl-C
 
 
-def test_complex_numbers_have_parts() -> None:
+def test_complex_numbers() -> None:
     assert "1 of 2" in not_finite([np.array([1, complex(0, np.inf)], np.complex64)], TENSORS[1:])

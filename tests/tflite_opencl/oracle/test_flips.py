@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What values in the middle between two of int8 change: against TFLite's own runs."""
+"""The effect of values in the middle of two int8 values, compared with TFLite's runs."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ def sets_of(graph: Graph, seed: int) -> list[Arrays]:
 
 def run(graph: Graph, sets: list[Arrays]) -> list[Arrays]:
     try:
-        made = interpreter(write_model(graph))
+        interp = interpreter(write_model(graph))
     except (RuntimeError, ValueError) as error:
         pytest.skip(f"this TFLite does not run it: {error}")
-    return [invoke(made, inputs) for inputs in sets]
+    return [invoke(interp, inputs) for inputs in sets]
 
 
 @pytest.mark.parametrize("graph", GRAPHS.values(), ids=GRAPHS)
-def test_the_node_is_computed_as_tflite_does(graph: Graph) -> None:
+def test_node_is_computed_like_tflite(graph: Graph) -> None:
     graph = read_model(write_model(graph))
     (node,) = graph.nodes
     sets = sets_of(graph, 2)
@@ -57,7 +57,7 @@ def test_the_node_is_computed_as_tflite_does(graph: Graph) -> None:
 
 
 def raised(graph: Graph, by: float) -> Graph:
-    """Return the graph whose float constants are a little larger."""
+    """Return the graph with slightly larger float constants."""
 
     def changed(tensor: Tensor) -> Tensor:
         if tensor.data is None or tensor.dtype != "float32":
@@ -68,8 +68,8 @@ def raised(graph: Graph, by: float) -> Graph:
 
 
 @pytest.mark.parametrize("graph", GRAPHS.values(), ids=GRAPHS)
-def test_a_value_in_the_middle_is_noticed(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
-    # With larger differences than floats have, values cross a middle often.
+def test_value_in_the_middle_is_detected(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+    # With differences larger than rounding errors, values often cross a middle.
     monkeypatch.setattr(flips, "_VALUE", 5e-5)
     graph = read_model(write_model(graph))
     crossed, other = 0, raised(graph, 1e-5)
@@ -84,22 +84,22 @@ def test_a_value_in_the_middle_is_noticed(graph: Graph, monkeypatch: pytest.Monk
     assert crossed
 
 
-def test_no_value_is_near_a_middle() -> None:
+def test_values_far_from_middles() -> None:
     (node,) = GRAPHS["norm"].nodes
-    (found,) = off_by_flips(node, [[np.zeros((2, 1, 13), np.float32)]])
-    assert [each.any() for each in found] == [False]
+    (result,) = off_by_flips(node, [[np.zeros((2, 1, 13), np.float32)]])
+    assert [each.any() for each in result] == [False]
 
 
-def test_a_graph_may_have_its_outputs_in_another_order() -> None:
-    """Both directions may have states of other sizes."""
+def test_order_of_outputs() -> None:
+    """The directions may have states of different sizes."""
     graph = read_model(write_model(rnn("hybrid", SHAPE, "TANH", "BIDIRECTIONAL_SEQUENCE_RNN")))
     assert len(graph.outputs) == 2
     turned = replace(graph, outputs=graph.outputs[::-1])
-    sets = sets_of(graph, 0)  # a value of one direction is near a middle
+    sets = sets_of(graph, 0)  # one direction has a value near a middle
     given = [[np.zeros(each.shape, np.float32) for each in graph.outputs] for _ in sets]
     one, other = (
-        remembered_bounds(lambda *_: [], each, sets, found)
-        for each, found in ((graph, given), (turned, [each[::-1] for each in given]))
+        remembered_bounds(lambda *_: [], each, sets, result)
+        for each, result in ((graph, given), (turned, [each[::-1] for each in given]))
     )
     assert any(not np.array_equal(*of_set) for of_set in one)
     for bounds, swapped in zip(one, other, strict=True):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The judge in its process: what kills that one, what is told, and what goes on."""
+"""The judge in a child process: crashes, messages and continuation."""
 
 from __future__ import annotations
 
@@ -31,26 +31,26 @@ ABORTED = ChildExit(-6)
 
 
 @slow
-def test_a_reference_kernel_that_aborts_leaves_this_process_and_the_other_nodes() -> None:
+def test_abort_of_reference_kernel_affects_only_its_node() -> None:
     graph = judged.aborting()
     model = write_model(graph)
     (inputs, *_) = input_sets(graph)
-    with contextlib.closing(open_judge(RUNTIME, graph, model, keeps_all=True)) as made:
-        (shares,) = invoke(made, inputs)
+    with contextlib.closing(open_judge(RUNTIME, graph, model, keeps_all=True)) as result:
+        (shares,) = invoke(result, inputs)
         first = graph.nodes[0].outputs[0].index
-        found = made.get_tensor(first)
+        outcome = result.get_tensor(first)
     np.testing.assert_array_equal(shares, np.full((1, judged.CLASSES), -128))
     alone = allocated(RUNTIME, write_model(graph_of(graph.nodes[:1])), "reference")
-    np.testing.assert_array_equal(found, invoke(alone, inputs)[0])
-    if made.reasons:  # this TFLite aborts
-        assert made.name == "TFLite's reference kernels and numpy's kernels"
-        assert made.reasons == (
+    np.testing.assert_array_equal(outcome, invoke(alone, inputs)[0])
+    if result.reasons:  # TFLite aborts
+        assert result.name == "TFLite's reference kernels and numpy's kernels"
+        assert result.reasons == (
             "SOFTMAX, node 3, by numpy's kernels: the reference kernel died with SIGABRT"
         )
 
 
 class Scripted:
-    """A judge's process that dies whenever it runs a node; `trying`: which it tells."""
+    """A judge process that dies when it runs a node; `trying`: the node that it reports."""
 
     def __init__(self, trying: int | None) -> None:
         self.trying, self.opened = trying, list[dict[str, Any]]()
@@ -82,29 +82,27 @@ def negation() -> Graph:
         (0, r"died with SIGABRT \(node 0 \(NEG\): the reference kernel died with SIGABRT\)"),
     ],
 )
-def test_a_node_that_nothing_else_computes_says_how_it_died(
+def test_node_without_other_oracle_has_reason(
     negation: Graph, trying: int | None, words: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     process = Scripted(trying)
     for module, name in ((judge, "taken"), (judge, "JudgeProcess")):
         monkeypatch.setattr(module, name, lambda runtime: process)
-    made = open_judge(RUNTIME, negation, write_model(negation))
+    result = open_judge(RUNTIME, negation, write_model(negation))
     with pytest.raises(RuntimeError, match=words):
-        made.invoke()
-    assert [each["is_apart"] for each in process.opened] == [False, True]  # it is asked again
+        result.invoke()
+    assert [each["is_apart"] for each in process.opened] == [False, True]  # it is repeated
 
 
-def test_a_process_serves_one_judge_after_the_other_and_none_after_ctrl_c(
-    negation: Graph, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_process_is_reused_until_ctrl_c(negation: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(judge_process, "_idle", [])
     begin(RUNTIME)
     (first,) = judge_process._idle
     given = [np.float32([1, 2])]
     model = write_model(negation)
     for _ in range(2):
-        (found,) = judged_outputs(RUNTIME, negation, model, given)
-        np.testing.assert_array_equal(found, [-1, -2])
+        (result,) = judged_outputs(RUNTIME, negation, model, given)
+        np.testing.assert_array_equal(result, [-1, -2])
         assert judge_process._idle == [first]
 
     def pressed(self: JudgeProcess, seconds: float) -> None:
@@ -118,18 +116,18 @@ def test_a_process_serves_one_judge_after_the_other_and_none_after_ctrl_c(
     assert first.wait(0) is not None
 
 
-def test_inputs_may_have_other_shapes_than_the_files() -> None:
+def test_inputs_with_other_shapes() -> None:
     graph = judged.lacking()
     (source,) = graph.inputs
     small = with_tensors(graph, {source: replace(source, shape=(1, 6, *source.shape[2:]))})
     given = [np.zeros(small.inputs[0].shape, np.int8)]
-    how: dict[str, Any] = {"left": [1], "keeps_all": True}  # so that it is cut in each TFLite
-    with contextlib.closing(open_judge(RUNTIME, small, write_model(graph), **how)) as made:
-        (found,) = invoke(made, given)
-    assert found.shape == (1, 12, *source.shape[2:])
+    how: dict[str, Any] = {"left": [1], "keeps_all": True}  # so that each TFLite cuts it
+    with contextlib.closing(open_judge(RUNTIME, small, write_model(graph), **how)) as result:
+        (outcome,) = invoke(result, given)
+    assert outcome.shape == (1, 12, *source.shape[2:])
 
 
-def test_errors_are_those_of_tflite(negation: Graph) -> None:
+def test_errors_are_tflites(negation: Graph) -> None:
     model = write_model(negation)
     with pytest.raises(ValueError, match="Cannot set tensor"):
         judged_outputs(RUNTIME, negation, model, [np.int8([1, 2])])
@@ -137,7 +135,7 @@ def test_errors_are_those_of_tflite(negation: Graph) -> None:
         open_judge(RUNTIME, judged.unknown(), write_model(judged.unknown()))
 
 
-def test_the_cpu_has_built_in_kernels_where_nodes_can_be_judged_one_by_one(
+def test_cpu_uses_builtin_kernels_if_nodes_are_judged_separately(
     negation: Graph, tmp_path: Path
 ) -> None:
     model = write_model(negation)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the oracle says is right where TFLite's own memory plan is not."""
+"""The oracle is right even where TFLite's memory plan is wrong."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from tflite_opencl.oracle.oracle import oracle
 
 
 @needs_tflite
-def test_an_operand_that_is_read_later_is_not_written_over() -> None:
-    """TFLite lets two views of a tensor share its memory, and an update of one be in place."""
+def test_operand_read_later_is_not_overwritten() -> None:
+    """TFLite lets views share a tensor's memory, and updates one of them in place."""
     x, negative, first, second = t((2, 12)), t((2, 12)), t((24,)), t((4, 6))
     update, starts, updated, later = t((2, 3)), const(np.int32([1, 2])), t((4, 6)), t((3, 8))
     wide, result = t((2, 1, 12)), t((4, 6))
@@ -35,7 +35,7 @@ def test_an_operand_that_is_read_later_is_not_written_over() -> None:
             reshape(wide, first),
             reshape(first, second),
             op("DYNAMIC_UPDATE_SLICE", [second, update, starts], [updated]),
-            op("NEG", [updated], [result]),  # an output of the graph has memory of its own
+            op("NEG", [updated], [result]),  # a graph output has separate memory
             reshape(wide, later),
         ],
         [x, update],
@@ -47,7 +47,7 @@ def test_an_operand_that_is_read_later_is_not_written_over() -> None:
 
 
 @needs_tflite
-def test_an_op_of_mediapipe_s_is_compared_with_tflite_s_own() -> None:
+def test_mediapipe_op_is_compared_with_tflite_ops() -> None:
     graph = transpose_conv_bias((1, 4, 5, 3), 8, (3, 3), (2, 2), "SAME")
     zeros = [np.zeros((1, 4, 5, 3), np.float32)]
     known = oracle(RUNTIME, graph, write_model(graph), [zeros])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What tests of pictures share: a way to load one, and to see it refused."""
+"""Fixtures of picture tests: loading, and expecting an error."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def load(tmp_path: Path) -> Loader:
 
 @pytest.fixture
 def refuse(load: Loader) -> Callable[[bytes], str]:
-    """Return the text of the error a file gives, which must be one line that names the file."""
+    """Return the error for a file, which must be one line with its name."""
 
     def text_of_error(data: bytes) -> str:
         with pytest.raises(PictureError) as caught:

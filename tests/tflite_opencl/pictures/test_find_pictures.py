@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which pictures names mean."""
+"""Resolution of names of pictures and folders."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_a_folder_means_every_picture_inside_in_order(folder: Path) -> None:
+def test_folder_means_its_pictures_in_order(folder: Path) -> None:
     paths = [
         str(Path(path).relative_to(folder)) for path in find_pictures.picture_paths([str(folder)])
     ]
     assert paths == ["a.PNG", "b.jpg", "another/e.bmp", "another/deep/f.JPEG", "sub/c.webp"]
 
 
-def test_a_file_named_by_itself_may_end_as_it_likes(folder: Path) -> None:
+def test_named_file_may_have_any_suffix(folder: Path) -> None:
     names = [str(folder / "no_ending"), str(folder / "sub"), str(folder / "nosuch.jpg")]
     assert list(find_pictures.picture_paths(find_pictures.find_pictures(names))) == [
         names[0], str(folder / "sub/c.webp"), names[2],
     ]  # fmt: skip
 
 
-def test_no_picture_at_all_is_an_error_before_the_run(folder: Path) -> None:
+def test_no_picture_is_an_error(folder: Path) -> None:
     names = [str(folder / "empty"), str(folder / "none")]
     (folder / "none").mkdir()
     with pytest.raises(RunError) as caught:
@@ -49,7 +49,7 @@ def test_no_picture_at_all_is_an_error_before_the_run(folder: Path) -> None:
     )
 
 
-def test_a_folder_that_is_gone_is_named_after_the_others(folder: Path) -> None:
+def test_missing_folder_is_an_error_after_others(folder: Path) -> None:
     paths = find_pictures.picture_paths([str(folder)])
     first = next(paths)
     shutil.rmtree(folder / "sub")
@@ -57,9 +57,7 @@ def test_a_folder_that_is_gone_is_named_after_the_others(folder: Path) -> None:
     assert names == ["a.PNG", "b.jpg", "another/e.bmp", "another/deep/f.JPEG", "sub"]
 
 
-def test_the_sample_picture_is_meant_among_others(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_sample_picture_among_others(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("matplotlib")
     monkeypatch.chdir(folder)
     first, second = find_pictures.find_pictures(["grace_hopper.bmp", "b.jpg"])

@@ -114,7 +114,7 @@ def test_cmyk_becomes_rgb(load: Loader) -> None:
 
 
 @pytest.mark.parametrize("kind", ["GIF", "WEBP", "MPO", "TIFF", "PNG"])
-def test_the_first_of_several_frames_is_taken_and_that_is_said(
+def test_first_of_several_frames_is_used_with_warning(
     load: Loader, kind: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     frames = [Image.new("RGB", (4, 4), colour) for colour in ("red", "lime", "blue")]
@@ -129,7 +129,7 @@ def test_the_first_of_several_frames_is_taken_and_that_is_said(
     assert caplog.messages == []
 
 
-# EXIF orientation -> how the stored rows and columns turn upright
+# EXIF orientation -> transformation of stored rows and columns
 UPRIGHT: dict[int, Callable[[Pixels], Pixels]] = {
     1: lambda stored: stored,
     2: lambda stored: stored[:, ::-1],
@@ -196,7 +196,7 @@ def test_truncated_files_are_refused(
 ) -> None:
     data = WHOLE_FILES[kind]
     load(data)
-    # The last 4 bytes of a PNG are the checksum of its empty end.
+    # The last 4 bytes of a PNG are the checksum of IEND.
     needed = len(data) - (4 if kind == "png" else 0)
     for size in {*range(0, needed, max(1, needed // 100)), *range(needed - 12, needed)}:
         refuse(data[:size])
@@ -204,7 +204,7 @@ def test_truncated_files_are_refused(
 
 @pytest.mark.parametrize("kind", WHOLE_FILES)
 @given(flips=st.lists(st.tuples(st.integers(0, 10**6), st.integers(0, 7)), min_size=1, max_size=4))
-def test_damaged_files_give_pixels_or_one_clear_error(
+def test_damaged_files_are_decoded_or_one_error(
     load: Loader, kind: str, flips: list[tuple[int, int]]
 ) -> None:
     data = bytearray(WHOLE_FILES[kind])
@@ -221,9 +221,9 @@ def test_damaged_files_give_pixels_or_one_clear_error(
         assert outcome.shape[2:] == (3,)
 
 
-def test_a_png_with_a_wrong_checksum_is_refused(refuse: Callable[[bytes], str]) -> None:
+def test_png_with_wrong_checksum_is_refused(refuse: Callable[[bytes], str]) -> None:
     data = bytearray(WHOLE_FILES["png"])
-    data[-14] ^= 1  # in the checksum of its pixels
+    data[-14] ^= 1  # in the checksum of IDAT
     refuse(bytes(data))
 
 
@@ -240,9 +240,7 @@ def test_a_png_with_a_wrong_checksum_is_refused(refuse: Callable[[bytes], str]) 
     ],
     ids=["empty", "two bytes", "text", "no known format", "BMP of zeros", "no width", "no height"],
 )
-def test_what_is_no_picture_is_refused(
-    refuse: Callable[[bytes], str], data: bytes, text: str
-) -> None:
+def test_other_file_is_refused(refuse: Callable[[bytes], str], data: bytes, text: str) -> None:
     assert text in refuse(data)
 
 
@@ -269,18 +267,18 @@ def test_decompression_bombs_are_refused(
     assert refuse(data).endswith(": make it smaller first")
 
 
-def test_a_missing_file_says_so(tmp_path: Path) -> None:
+def test_missing_file(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         load_picture(tmp_path / "none.bmp")
 
 
-def test_a_folder_is_refused(tmp_path: Path) -> None:
+def test_folder_is_refused(tmp_path: Path) -> None:
     with pytest.raises(PictureError, match="Is a directory"):
         load_picture(tmp_path)
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read every file")
-def test_a_file_without_permission_is_refused(tmp_path: Path) -> None:
+def test_file_without_permission_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "secret.bmp"
     path.write_bytes(WHOLE_FILES["bmp-24"])
     path.chmod(0)

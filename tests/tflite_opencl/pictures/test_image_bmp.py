@@ -13,6 +13,7 @@ from PIL import Image
 from tests.support.pictures import (
     RLE_ROWS,
     Loader,
+    Pixels,
     bgr,
     bmp,
     encoded,
@@ -58,25 +59,22 @@ def test_bmp_top_down(load: Loader, bits: int) -> None:
     np.testing.assert_array_equal(load(bmp(bgr(pixels), bits, top_down=True)), pixels)
 
 
-@pytest.mark.parametrize("bits", [1, 2, 4, 8])
-def test_bmp_gray_palette(load: Loader, bits: int) -> None:
-    levels = 1 << bits
-    palette = np.repeat(np.linspace(0, 255, levels).astype(np.uint8)[:, None], 3, axis=1)
-    indices = np.arange(6 * 50).reshape(6, 50) % levels
+def grays(levels: int) -> Pixels:
+    return np.repeat(np.linspace(0, 255, levels).astype(np.uint8)[:, None], 3, axis=1)
+
+
+@pytest.mark.parametrize(
+    ("bits", "palette"),
+    [
+        *((bits, grays(1 << bits)) for bits in (1, 2, 4, 8)),
+        (8, grays(2)),
+        (4, np.repeat(np.arange(16, dtype=np.uint8)[:, None], 3, axis=1)),
+    ],
+    ids=["1", "2", "4", "8", "black and white", "dark"],
+)
+def test_bmp_gray_palette(load: Loader, bits: int, palette: Pixels) -> None:
+    indices = np.arange(6 * 50).reshape(6, 50) % len(palette)
     np.testing.assert_array_equal(load(bmp(indices, bits, palette=palette)), palette[indices])
-
-
-def test_bmp_palette_of_black_and_white_in_8_bits(load: Loader) -> None:
-    palette = np.array([[0, 0, 0], [255, 255, 255]], np.uint8)
-    indices = random_pixels(4, 9) % 2
-    data = bmp(indices, 8, palette=palette)
-    np.testing.assert_array_equal(load(data), palette[indices])
-
-
-def test_bmp_palette_of_the_darkest_16_grays_in_4_bits(load: Loader) -> None:
-    palette = np.repeat(np.arange(16, dtype=np.uint8)[:, None], 3, axis=1)
-    indices = random_pixels(4, 9) % 16
-    np.testing.assert_array_equal(load(bmp(indices, 4, palette=palette)), palette[indices])
 
 
 def test_bmp_index_beyond_the_palette_is_black(load: Loader) -> None:

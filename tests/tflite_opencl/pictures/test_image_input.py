@@ -14,11 +14,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from tests.support.model import one_op_model, t
-from tests.support.pictures import (
-    Pixels,
-    random_pixels,
-    shared,
-)
+from tests.support.pictures import Pixels, random_pixels, shared
 from tflite_opencl.harness.labels import format_row, top_results
 from tflite_opencl.interpreters.runtime import find_runtime
 from tflite_opencl.pictures.decode import PictureError
@@ -94,14 +90,14 @@ def test_any_resize_equals_tflite_bit_for_bit(
     seed: int,
 ) -> None:
     picture = random_pixels(*source, 3, seed=seed)
-    height, width = target or (2 * source[0], 2 * source[1])  # twice the size is a case of its own
+    height, width = target or (2 * source[0], 2 * source[1])  # twice the size is a special case
     expected = tflite_resize(picture, height, width)
     np.testing.assert_array_equal(resized(picture, height, width), expected)
     gray = np.repeat(picture[..., :1], 3, axis=2)
     np.testing.assert_array_equal(resized(gray, height, width, 1), expected[..., :1])
 
 
-def test_values_of_label_images_own_unit_test() -> None:
+def test_values_of_label_images_unit_test() -> None:
     picture = load_picture(shared("images/grace_hopper_517x606.bmp"))
     assert picture.shape == (606, 517, 3)
     values = to_input(picture, (1, 214, 214, 3), np.uint8)
@@ -129,7 +125,7 @@ def test_float_inputs_are_normalised_in_float32() -> None:
 
 
 @pytest.mark.parametrize("dtype", ["uint8", "int8", "int16"])
-def test_what_a_float_input_would_get_is_stored_by_a_scale(dtype: str) -> None:
+def test_normalised_values_are_quantised(dtype: str) -> None:
     picture, limits = random_pixels(13, 11, 3), np.iinfo(dtype)
     real = to_input(picture, (1, 7, 5, 3), "float32", 103.94, 57.3)
     wanted = np.clip(np.rint(real / np.float32(0.0187)) - 14, limits.min, limits.max)
@@ -139,8 +135,8 @@ def test_what_a_float_input_would_get_is_stored_by_a_scale(dtype: str) -> None:
 
 
 @pytest.mark.parametrize("dtype", [np.uint8, np.int8, np.float32])
-def test_the_input_has_the_tensors_shape_and_type(dtype: type) -> None:
-    shape = np.array([1, 5, 7, 3], np.int32)  # as the interpreter gives it
+def test_input_has_shape_and_type_of_tensor(dtype: type) -> None:
+    shape = np.array([1, 5, 7, 3], np.int32)  # as the interpreter returns it
     result = to_input(random_pixels(8, 9, 3), tuple(shape), dtype)
     assert result.shape == (1, 5, 7, 3)
     assert result.dtype == dtype
@@ -160,7 +156,7 @@ def test_the_input_has_the_tensors_shape_and_type(dtype: type) -> None:
         ((5, 7), (1, 5, 7, 1), (0, 1, 2, 3)),
     ],
 )
-def test_other_orders_hold_the_same_values(
+def test_other_layouts_have_equal_values(
     shape: tuple[int, ...], like: tuple[int, ...], axes: tuple[int, ...], dtype: str
 ) -> None:
     picture = np.random.default_rng(5).integers(0, 256, (11, 9, 3)).astype(np.uint8)
@@ -186,25 +182,25 @@ def test_other_orders_hold_the_same_values(
         (1, 3, 5, 1, 1),
     ],
 )
-def test_what_is_no_picture(shape: tuple[int, ...]) -> None:
+def test_inputs_that_are_no_pictures(shape: tuple[int, ...]) -> None:
     assert layout_of(shape) is None
 
 
-def test_a_first_dimension_of_four_counts_pictures() -> None:
+def test_first_of_four_dimensions_is_batch() -> None:
     assert layout_of((4, 5, 7, 3)) == PictureLayout(5, 7, 3, batch=4)
     assert layout_of((2, 3, 5, 7)) == PictureLayout(5, 7, 3, is_planar=True, batch=2)
 
 
 @pytest.mark.parametrize("dtype", ["uint8", "int8", "float32"])
-def test_the_fourth_channel_is_alpha(dtype: str) -> None:
+def test_fourth_channel_is_alpha(dtype: str) -> None:
     assert layout_of((1, 5, 7, 4)) == PictureLayout(5, 7, 4)
     picture = np.random.default_rng(5).integers(0, 256, (11, 9, 4)).astype(np.uint8)
-    made = to_input(picture, (1, 5, 7, 4), dtype)
-    assert np.array_equal(made[..., :3], to_input(picture[..., :3].copy(), (1, 5, 7, 3), dtype))
+    result = to_input(picture, (1, 5, 7, 4), dtype)
+    assert np.array_equal(result[..., :3], to_input(picture[..., :3].copy(), (1, 5, 7, 3), dtype))
     as_gray = np.repeat(picture[..., 3:], 3, axis=2)
-    assert np.array_equal(made[..., 3], to_input(as_gray, (1, 5, 7, 3), dtype)[..., 0])
+    assert np.array_equal(result[..., 3], to_input(as_gray, (1, 5, 7, 3), dtype)[..., 0])
     opaque = to_input(picture[..., :3].copy(), (1, 5, 7, 4), dtype)
-    assert np.array_equal(opaque[..., :3], made[..., :3])
+    assert np.array_equal(opaque[..., :3], result[..., :3])
     assert (opaque[..., 3] == {"uint8": 255, "int8": 127, "float32": 1}[dtype]).all()
     planar = to_input(picture, (1, 4, 9, 12), dtype)
     assert np.array_equal(planar, to_input(picture, (1, 9, 12, 4), dtype).transpose(0, 3, 1, 2))
@@ -220,11 +216,11 @@ def test_the_fourth_channel_is_alpha(dtype: str) -> None:
         ((1, 5, 7, 3), "uint8", ""),
     ],
 )
-def test_what_takes_no_picture_has_a_reason(shape: tuple[int, ...], dtype: str, why: str) -> None:
+def test_refused_input_has_reason(shape: tuple[int, ...], dtype: str, why: str) -> None:
     assert why_no_picture(shape, dtype) == why
 
 
-def test_where_both_orders_fit_it_is_label_images_own() -> None:
+def test_ambiguous_layout_is_nhwc() -> None:
     assert layout_of((1, 3, 8, 3)) == PictureLayout(3, 8, 3)
 
 
@@ -247,7 +243,7 @@ def test_one_channel_is_luminance() -> None:
         ((1, 8, 8, 3), np.float32, 0, "standard deviation is 0"),
     ],
 )
-def test_models_that_take_no_picture(
+def test_models_without_picture_input(
     shape: tuple[int, ...], dtype: type, std: float, text: str
 ) -> None:
     with pytest.raises(PictureError, match=text):
@@ -259,7 +255,7 @@ def test_models_that_take_no_picture(
     [(1 / 32768, 0, [-32768, 32767]), (0.25, 3, [-1, 7]), (1e-9, 0, [-32768, 32767])],
     ids=["unit", "coarse", "beyond-the-range"],
 )
-def test_int16_inputs_hold_normalised_pixels_in_their_own_scale(
+def test_int16_inputs_are_normalised_and_quantised(
     scale: float, zero_point: int, ends: list[int]
 ) -> None:
     picture = np.array([[[0, 63, 255]]], np.uint8)
@@ -270,7 +266,7 @@ def test_int16_inputs_hold_normalised_pixels_in_their_own_scale(
     assert tensor.reshape(-1)[::2].tolist() == ends
 
 
-def test_is_picture_says_what_to_input_takes() -> None:
+def test_is_picture_agrees_with_to_input() -> None:
     for shape in ((1, 2, 2, 3), (1, 2, 2, 1), (1, 2, 2, 2), (2, 2, 2, 3), (1, 0, 2, 3), (2, 3), ()):
         for dtype in ("uint8", "int8", "int16", "int32", "float32", "bool"):
             for scale in (0.0, 0.5):
@@ -283,7 +279,7 @@ def test_is_picture_says_what_to_input_takes() -> None:
                     assert is_picture(shape, dtype, scale)
 
 
-def test_a_large_picture_takes_little_memory_to_resize() -> None:
+def test_resize_of_large_picture_needs_little_memory() -> None:
     picture = np.zeros((3000, 4000, 3), np.uint8)
     tracemalloc.start()
     try:

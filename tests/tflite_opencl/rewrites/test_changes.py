@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What passes are made of: changes at nodes, what is left, and what is noted of both."""
+"""The building blocks of passes: changes of nodes, unchanged nodes, and notes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tflite_opencl.rewrites.changes import Change, NoMatch, Note, changed, chang
 
 
 def chain(*ops: str) -> Graph:
-    """Return ops in a row; tensor 0 is the input."""
+    """Return a chain of ops; tensor 0 is the input."""
     tensors = [t((4,), name=f"t{number}") for number in range(len(ops) + 1)]
     rows = zip(ops, tensors, tensors[1:], strict=False)
     return whole(graph_of([op(name, [source], [result]) for name, source, result in rows]))
@@ -23,7 +23,7 @@ def names(graph: Graph) -> list[str]:
     return [node.op for node in graph.nodes]
 
 
-def test_a_note_names_the_node_and_its_first_output() -> None:
+def test_note_names_node_and_output() -> None:
     (node,) = chain("RELU").nodes
     notes: list[Note] = []
     note(notes, node, True, "became MUL", 41.5)
@@ -40,12 +40,12 @@ def abs_for_neg(node: Node) -> Change | None:
     return Change("done", {node: [replace(node, op="ABS")]}) if node.op == "NEG" else None
 
 
-def test_changes_and_what_is_left_are_noted_in_order() -> None:
+def test_notes_are_in_order() -> None:
     notes: list[Note] = []
     after = changed(chain("NEG", "COS", "RELU", "NEG"), notes, abs_for_neg)
     assert names(after) == ["ABS", "COS", "RELU", "ABS"]
-    found = [(n.node_index, n.treated) for n in notes]
-    assert found == [(0, True), (1, False), (3, True)]
+    results = [(n.node_index, n.treated) for n in notes]
+    assert results == [(0, True), (1, False), (3, True)]
     assert changed(after, None, abs_for_neg) is after
 
 
@@ -59,10 +59,10 @@ def without_repeats(graph: Graph, links: DefUse, node: Node) -> Change | None:
     return Change("again", {before: [replace(before, outputs=(stays,))], node: []}, {gone: stays})
 
 
-def test_one_change_makes_room_for_the_next_and_notes_name_the_given_nodes() -> None:
+def test_consecutive_changes_and_their_notes() -> None:
     notes: list[Note] = []
     after = changed_one_by_one(chain("ABS", "ABS", "ABS", "NEG"), notes, without_repeats)
     assert names(after) == ["ABS", "NEG"]
-    found = [(n.node_index, n.text) for n in notes]
-    assert found == [(1, "again"), (2, "again"), (3, "ABS is before it")]
+    results = [(n.node_index, n.text) for n in notes]
+    assert results == [(1, "again"), (2, "again"), (3, "ABS is before it")]
     assert changed_one_by_one(after, None, without_repeats) is after

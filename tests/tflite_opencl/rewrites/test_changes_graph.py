@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Graphs of new nodes: numbers, names, order, and what is dropped."""
+"""Graphs of new nodes: indices, names, order, and dropped tensors."""
 
 from __future__ import annotations
 
@@ -16,22 +16,18 @@ from tflite_opencl.rewrites.changes import new_tensor, rebuilt
 
 
 def chain() -> Graph:
-    """x -RELU-> a, (a, 2) -MUL-> b, (b, a) -ADD-> y, and a constant that no node reads."""
+    """Return x -RELU-> a, (a, 2) -MUL-> b, (b, a) -ADD-> y, and an unread constant."""
     x, a, b, y = (t((2, 3), name=name) for name in "xaby")
     two = const(np.float32([[2]]), name="two")
-    nodes = [
-        op("RELU", [x], [a]),
-        op("MUL", [a, two], [b]),
-        op("ADD", [b, a], [y]),
-    ]
+    nodes = [op("RELU", [x], [a]), op("MUL", [a, two], [b]), op("ADD", [b, a], [y])]
     graph = graph_of(nodes)
     spare = replace(const(np.float32([7]), name="spare"), index=len(graph.tensors))
     return replace(graph, tensors=(*graph.tensors, spare))
 
 
 def tensor(graph: Graph, name: str) -> Tensor:
-    (found,) = (t for t in graph.tensors if t.name == name)
-    return found
+    (result,) = (t for t in graph.tensors if t.name == name)
+    return result
 
 
 def assert_numbered(graph: Graph) -> None:
@@ -43,13 +39,13 @@ def assert_numbered(graph: Graph) -> None:
     assert {*graph.inputs, *graph.outputs} <= own
 
 
-def test_the_same_nodes_are_the_same_graph() -> None:
+def test_same_nodes_are_the_same_graph() -> None:
     graph = chain()
     assert rebuilt(graph, graph.nodes) is graph
     assert rebuilt(graph, list(graph.nodes), {}) is graph
 
 
-def test_what_nothing_uses_any_more_is_dropped_and_the_rest_is_renumbered() -> None:
+def test_unused_tensors_are_dropped() -> None:
     graph = chain()
     relu, _, add = graph.nodes
     a = tensor(graph, "a")
@@ -61,7 +57,7 @@ def test_what_nothing_uses_any_more_is_dropped_and_the_rest_is_renumbered() -> N
     assert [node.op for node in read_model(write_model(new)).nodes] == ["RELU", "ADD"]
 
 
-def test_the_origin_survives_a_second_time() -> None:
+def test_origin_survives_second_rewrite() -> None:
     graph = chain()
     relu, _, add = graph.nodes
     a = tensor(graph, "a")
@@ -73,14 +69,14 @@ def test_the_origin_survives_a_second_time() -> None:
     assert [(t.name, t.origin) for t in twice.tensors] == [("x", None), ("y", 4), ("spare", 5)]
 
 
-def test_new_tensors_follow_and_get_names_of_their_own() -> None:
+def test_new_tensors_have_unique_names() -> None:
     graph = chain()
     relu, mul, add = graph.nodes
-    made = [new_tensor("a", (2, 3), "float32") for _ in range(2)]
+    new_ones = [new_tensor("a", (2, 3), "float32") for _ in range(2)]
     steps: list[Node] = [
-        replace(relu, outputs=(made[0],)),
-        Node(-1, "RELU6", 1, (made[0],), (made[1],)),
-        Node(-1, "RELU", 1, (made[1],), relu.outputs),
+        replace(relu, outputs=(new_ones[0],)),
+        Node(-1, "RELU6", 1, (new_ones[0],), (new_ones[1],)),
+        Node(-1, "RELU", 1, (new_ones[1],), relu.outputs),
         mul,
         add,
     ]
@@ -91,7 +87,7 @@ def test_new_tensors_follow_and_get_names_of_their_own() -> None:
     assert [node.op for node in new.nodes] == ["RELU", "RELU6", "RELU", "MUL", "ADD"]
 
 
-def test_a_changed_tensor_is_changed_everywhere() -> None:
+def test_changed_tensor_is_replaced_everywhere() -> None:
     graph = chain()
     x, y = graph.inputs[0], graph.outputs[0]
     new = rebuilt(
@@ -104,7 +100,7 @@ def test_a_changed_tensor_is_changed_everywhere() -> None:
     assert new.nodes[1] is graph.nodes[1]
 
 
-def test_a_tensor_may_be_changed_to_a_made_one() -> None:
+def test_tensor_can_be_replaced_by_new_one() -> None:
     graph = chain()
     two = tensor(graph, "two")
     three = new_tensor("three", (1, 1), "float32", data=np.float32([[3]]))
@@ -113,7 +109,7 @@ def test_a_tensor_may_be_changed_to_a_made_one() -> None:
     assert [t.name for t in new.tensors] == ["x", "a", "three", "b", "y", "spare"]
 
 
-def test_an_input_that_no_node_reads_any_more_stays() -> None:
+def test_unread_input_stays() -> None:
     graph = chain()
     add = graph.nodes[2]
     two = tensor(graph, "two")
@@ -122,7 +118,7 @@ def test_an_input_that_no_node_reads_any_more_stays() -> None:
     assert [t.name for t in new.inputs] == ["x"]
 
 
-def test_a_graph_out_of_order_is_refused() -> None:
+def test_unsorted_graph_is_refused() -> None:
     graph = chain()
     relu, mul, add = graph.nodes
     with pytest.raises(ValueError, match="ADD reads 'b' before a node makes it"):

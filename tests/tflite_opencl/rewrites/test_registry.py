@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The passes by name, their bundles, and all exact ones on the real models."""
+"""The registered passes, their bundles, and exact passes on real models."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ EXACT = [name for name, each in graph_passes().items() if each.is_exact]
 
 
 def forked() -> Graph:
-    """x -RELU-> y -RELU6-> z, and a dead MUL."""
+    """Return x -RELU-> y -RELU6-> z, and a dead MUL."""
     x, y, z, a = (t((2, 3), name=name) for name in "xyza")
     nodes = [
         op("ADD", [x, x], [y]),
@@ -46,32 +46,32 @@ def forked() -> Graph:
     return whole(graph_of(nodes, outputs=[z]))
 
 
-def test_every_file_with_a_pass_is_registered() -> None:
+def test_every_pass_file_is_registered() -> None:
     files = Path(passes.__path__[0]).glob("*.py")
-    found = {
+    results = {
         each.stem for each in files if "\ndef rewrite(graph: Graph, notes:" in each.read_text()
     }
-    assert found == set(graph_passes())
+    assert results == set(graph_passes())
 
 
-def test_names_stand_for_themselves() -> None:
+def test_names_of_passes() -> None:
     assert all(name == each.name for name, each in graph_passes().items())
     assert all(name == each.name for name, each in pass_bundles().items())
 
 
-def test_bundles_have_passes_in_the_one_order() -> None:
+def test_bundles_are_in_order() -> None:
     order = list(graph_passes())
     for bundle in pass_bundles().values():
         assert set(bundle.passes) <= set(order), bundle.name
 
 
-def test_a_name_that_is_no_pass_is_refused_before_any_runs() -> None:
+def test_unknown_pass_is_refused_before_any_runs() -> None:
     graph = forked()
     with pytest.raises(ValueError, match="'fuse' is no pass; there are: fold_constants, "):
         rewrite(graph, ["remove_dead", "fuse"])
 
 
-def test_steps_tell_sizes_and_notes() -> None:
+def test_steps_have_sizes_and_notes() -> None:
     graph = forked()
     dead, fused = rewrite_steps(graph, ["remove_dead", "fuse_activations"])
     assert (dead.before.nodes, dead.after.nodes, fused.after.nodes) == (3, 2, 1)
@@ -86,10 +86,10 @@ def test_every_subgraph_is_rewritten() -> None:
     graph = forked()
     model = write_subgraphs(graph, graph, signatures=(0, 1))
     calls: list[None] = []
-    made = rewrite_model(model, ["remove_dead"], lambda: calls.append(None))
-    assert [[step.after.nodes for step in steps] for steps in made.steps] == [[2], [2]]
+    content = rewrite_model(model, ["remove_dead"], lambda: calls.append(None))
+    assert [[step.after.nodes for step in steps] for steps in content.steps] == [[2], [2]]
     assert len(calls) == 2
-    runner = interpreter(made.content).get_signature_runner("graph 1")
+    runner = interpreter(content.content).get_signature_runner("graph 1")
     x = np.float32([[1, -1, 9]] * 2)
     (outputs,) = runner(x0=x).values()
     assert outputs.tolist() == np.clip(2 * x, 0, 6).tolist()
@@ -98,7 +98,7 @@ def test_every_subgraph_is_rewritten() -> None:
 @slow
 @given(CHAINS)
 @settings(max_examples=15)
-def test_all_exact_passes_together_on_drawn_chains(cases: list[Convolution]) -> None:
+def test_all_exact_passes_on_random_chains(cases: list[Convolution]) -> None:
     graph = chain(cases)
     after = rewrite(graph, EXACT)
     old, new = interpreter(write_model(graph)), interpreter(write_model(after))
@@ -120,25 +120,25 @@ def _runs(path: Path) -> bool:
 @pytest.mark.model
 @real_models
 @each_small_model
-def test_exact_passes_change_no_output_of_a_real_model(path: Path) -> None:
+def test_exact_pass_on_real_model(path: Path) -> None:
     if not _runs(path):
         pytest.skip("it has a custom op, which TFLite runs nowhere")
     seen = {rewrite_model(path, []).content}
     for name in EXACT:
-        made = rewrite_model(path, [name])
-        assert rewrite_model(made.content, [name]).content == made.content
-        if made.content not in seen:
-            seen.add(made.content)
-            _same_outputs(path, made.content)
+        model = rewrite_model(path, [name])
+        assert rewrite_model(model.content, [name]).content == model.content
+        if model.content not in seen:
+            seen.add(model.content)
+            _same_outputs(path, model.content)
 
 
 @pytest.mark.model
 @real_models
 @each_model
-def test_all_exact_passes_together_change_no_output_of_a_real_model(path: Path) -> None:
+def test_all_exact_passes_on_real_model(path: Path) -> None:
     if not _runs(path):
         pytest.skip("it has a custom op, which TFLite runs nowhere")
-    made = rewrite_model(path, EXACT)
-    _same_outputs(path, made.content)
-    last = made.steps[0][-1].graph
-    assert graph_values(read_model(made.content))["inputs"] == graph_values(last)["inputs"]
+    model = rewrite_model(path, EXACT)
+    _same_outputs(path, model.content)
+    last = model.steps[0][-1].graph
+    assert graph_values(read_model(model.content))["inputs"] == graph_values(last)["inputs"]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files read and written whole: what is not touched stays, and TFLite computes the same."""
+"""Whole files read and written: untouched parts stay, and TFLite computes equal results."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def tree_of(model: bytes) -> Tree:
 
 
 def plain(value: Any) -> Any:
-    """Return a tree with lists and bytes in it alone, for comparing two by ==."""
+    """Return a tree of lists and bytes, which `==` can compare."""
     if isinstance(value, dict):
         return {name: plain(each) for name, each in value.items()}
     if isinstance(value, list):
@@ -50,14 +50,14 @@ def plain(value: Any) -> Any:
 
 
 def without_places(tree: Tree) -> Any:
-    """Return a plain tree without the places outside the flatbuffer, which may move."""
+    """Return a plain tree without offsets outside of the flatbuffer."""
     for buffer in tree["buffers"]:
         buffer.pop("offset", None)
     return plain(tree)
 
 
 def small() -> Graph:
-    """x -ADD c-> y -RELU-> z -MUL d-> w."""
+    """Return x -ADD c-> y -RELU-> z -MUL d-> w."""
     x, y, z, w = (t((2, 3), name=name) for name in "xyzw")
     c = const(np.arange(3, dtype=np.float32), name="c")
     d = const(np.float32([[2]]), name="d")
@@ -71,7 +71,7 @@ def without_relu(graph: Graph) -> Graph:
 
 
 def rich_model() -> bytes:
-    """Return a model of two signatures that has what no Graph holds."""
+    """Return a model of two signatures, with parts that Graph does not have."""
     tree = tree_of(write_subgraphs(small(), small(), signatures=(0, 1)))
     tree["metadata"] = [{"name": b"about", "buffer": len(tree["buffers"])}]
     tree["buffers"].append({"data": b"words"})
@@ -99,7 +99,7 @@ def sparse_model() -> bytes:
 
 
 def outside_model() -> bytes:
-    """Return a model whose constants are behind the flatbuffer, as large models have them."""
+    """Return a model whose constants are after the flatbuffer, as in large models."""
     tree = tree_of(write_model(small()))
     for buffer in tree["buffers"]:
         if "data" in buffer:
@@ -118,9 +118,9 @@ each_model = pytest.mark.parametrize("model", MODELS.values(), ids=MODELS)
 
 
 def outputs(model: bytes) -> list[bytes]:
-    made = interpreter(model)
+    interp = interpreter(model)
     sets = inputs_for(read_model(model), seed=4)[:1]
-    return [array.tobytes() for given in sets for array in invoke(made, given)]
+    return [array.tobytes() for given in sets for array in invoke(interp, given)]
 
 
 def assert_survives(model: bytes) -> None:
@@ -140,14 +140,14 @@ def subgraphs(model: bytes) -> int:
 
 @real_models
 @each_real_model
-def test_a_real_model_is_read_and_written_whole(path: Path) -> None:
+def test_real_model_round_trips(path: Path) -> None:
     assert_survives(path.read_bytes())
 
 
 @pytest.mark.model
 @real_models
 @each_real_model
-def test_a_real_model_computes_the_same(path: Path) -> None:
+def test_real_model_computes_equal_results(path: Path) -> None:
     model = path.read_bytes()
     if any(node.is_custom for node in read_model(model).nodes):
         pytest.skip("it has a custom op, which TFLite runs nowhere")
@@ -155,21 +155,21 @@ def test_a_real_model_computes_the_same(path: Path) -> None:
 
 
 @each_model
-def test_a_made_model_is_read_and_written_whole(model: bytes) -> None:
+def test_synthetic_model_round_trips(model: bytes) -> None:
     assert_survives(model)
     assert outputs(rewritten(model, {})) == outputs(model)
 
 
-def test_a_path_is_read(tmp_path: Path) -> None:
+def test_path_is_read(tmp_path: Path) -> None:
     path = tmp_path / "model.tflite"
     path.write_bytes(MODELS["rich"])
     assert rewritten(path, {}) == rewritten(MODELS["rich"], {})
 
 
-# What a rewritten graph changes, and what not
+# Rewritten graphs
 
 
-def test_what_no_node_uses_any_more_is_dropped() -> None:
+def test_unused_tensors_are_dropped() -> None:
     model = MODELS["small"]
     new = tree_of(rewritten(model, {0: without_relu(read_model(model))}))
     names = [each["name"] for each in new["subgraphs"][0]["tensors"]]
@@ -178,7 +178,7 @@ def test_what_no_node_uses_any_more_is_dropped() -> None:
     assert [each.get("opcode_index", 0) for each in new["subgraphs"][0]["operators"]] == [0, 1]
 
 
-def test_of_a_rewritten_graph_the_rest_stays() -> None:
+def test_rest_of_file_stays() -> None:
     model = MODELS["rich"]
     old = tree_of(model)
     written = rewritten(model, {0: without_relu(read_model(model))})
@@ -191,7 +191,7 @@ def test_of_a_rewritten_graph_the_rest_stays() -> None:
     dropped = [each for each in before["tensors"] if each["name"] != b"z"]
     assert plain(after["tensors"]) == plain(dropped)
     last = after["operators"][-1]
-    # Tensor 1 is still there, and tensor 4 is tensor 3 now.
+    # Tensor 1 still exists, and tensor 4 became tensor 3.
     assert last["intermediates"].tolist() == [1, -1, 3]
     assert last["mutating_variable_inputs"].tolist() == [True, False]
     assert [each.get("tensor_index", 0) for each in new["signature_defs"][0]["outputs"]] == [4]
@@ -201,11 +201,11 @@ def test_of_a_rewritten_graph_the_rest_stays() -> None:
     assert (runner(x0=x)["y0"] == 2 * (x + np.float32([0, 1, 2]))).all()
 
 
-def test_a_changed_constant_gets_a_buffer_of_its_own() -> None:
+def test_changed_constant_has_new_buffer() -> None:
     graph = read_model(MODELS["small"])
     tree = tree_of(MODELS["small"])
     c, d = (each for each in graph.tensors if each.data is not None)
-    # One buffer for both, as some converters write equal constants.
+    # One buffer for both constants, as some converters write.
     shared = replace(d, shape=(3,), data=np.arange(3, dtype=np.float32), name="d")
     model = tree_of(rewritten(MODELS["small"], {0: rebuilt(graph, graph.nodes, {d: shared})}))
     tables = model["subgraphs"][0]["tensors"]
@@ -219,31 +219,31 @@ def test_a_changed_constant_gets_a_buffer_of_its_own() -> None:
     assert tree["subgraphs"][0]["tensors"][c.index]["buffer"] != 0
 
 
-def test_a_constant_that_is_gone_leaves_an_empty_buffer() -> None:
+def test_removed_constant_leaves_empty_buffer() -> None:
     model = MODELS["small"]
     graph = read_model(model)
-    made = new_tensor("half", (1, 1), "float32", data=np.float32([[0.5]]))
+    result = new_tensor("half", (1, 1), "float32", data=np.float32([[0.5]]))
     old = graph.nodes[2].inputs[1]
     assert old is not None
-    tree = tree_of(rewritten(model, {0: rebuilt(graph, graph.nodes, {old: made})}))
+    tree = tree_of(rewritten(model, {0: rebuilt(graph, graph.nodes, {old: result})}))
     sizes = [len(buffer.get("data", b"")) for buffer in tree["buffers"]]
     assert sizes == [0, 12, 0, 4]
 
 
-def test_a_new_op_and_its_options_are_written() -> None:
+def test_new_op_is_written() -> None:
     model = MODELS["rich"]
     graph = read_model(model)
     add, relu, mul = graph.nodes
     options = {"fused_activation_function": "RELU6"}
     nodes = [replace(add, options={**add.options, **options}), replace(relu, op="RELU6"), mul]
     written = rewritten(model, {0: rebuilt(graph, nodes)})
-    found = read_model(written)
-    assert [node.op for node in found.nodes] == ["ADD", "RELU6", "MUL"]
-    assert found.nodes[0].options["fused_activation_function"] == "RELU6"
+    whole = read_model(written)
+    assert [node.op for node in whole.nodes] == ["ADD", "RELU6", "MUL"]
+    assert whole.nodes[0].options["fused_activation_function"] == "RELU6"
     assert Subgraphs(memoryview(written))[1].nodes[1].op == "RELU"
 
 
-def test_scales_of_blocks_are_named_where_they_are_now() -> None:
+def test_indices_of_block_scales_are_updated() -> None:
     x, y, z = t((1, 64), name="x"), t((1, 64), name="y"), t((1, 4), name="z")
     scales = np.arange(8, dtype=np.float16).reshape(4, 2)
     weights = in_blocks(as_int4(const(np.ones((4, 64), np.int8), name="w")), scales)
@@ -254,16 +254,16 @@ def test_scales_of_blocks_are_named_where_they_are_now() -> None:
     product = graph.nodes[1]
     step = replace(product, inputs=(graph.inputs[0], *product.inputs[1:]))
     new = rebuilt(graph, [step])
-    found = read_model(rewritten(model, {0: new}))
-    assert [tensor.name for tensor in found.tensors] == ["x", "w", "z", "w/scales"]
-    blocks = found.tensors[1].blocks
+    whole = read_model(rewritten(model, {0: new}))
+    assert [tensor.name for tensor in whole.tensors] == ["x", "w", "z", "w/scales"]
+    blocks = whole.tensors[1].blocks
     assert blocks is not None
     assert (blocks.size, blocks.scales.tolist()) == (32, scales.tolist())
     with pytest.raises(ValueError, match="a graph without tensor 4, which has the scales"):
         rewritten(model, {0: replace(new, tensors=new.tensors[:3])})
 
 
-def test_bytes_outside_the_flatbuffer_stay_outside() -> None:
+def test_bytes_outside_flatbuffer_stay_outside() -> None:
     model = MODELS["outside"]
     tree = tree_of(rewritten(model, {0: without_relu(read_model(model))}))
     outside = [buffer for buffer in tree["buffers"] if OUTSIDE in buffer]
@@ -274,7 +274,7 @@ def test_bytes_outside_the_flatbuffer_stay_outside() -> None:
     assert all(each["offset"] % 16 == 0 and "data" not in each for each in outside)
 
 
-def test_options_of_a_custom_op_may_be_outside() -> None:
+def test_custom_options_outside_flatbuffer() -> None:
     custom = op("mine", [t((2,))], [t((2,))], is_custom=True)
     tree = tree_of(write_model(graph_of([custom])))
     operator = tree["subgraphs"][0]["operators"][0]
@@ -292,31 +292,31 @@ def with_labels(model: bytes) -> bytes:
     return file.getvalue()
 
 
-def test_files_packed_behind_a_model_stay_readable() -> None:
+def test_appended_archive_stays_readable() -> None:
     model = with_labels(MODELS["rich"])
     written = rewritten(model, {0: without_relu(read_model(model))})
     assert len(written) != len(model)
     with zipfile.ZipFile(io.BytesIO(written)) as archive:
         assert archive.testzip() is None
         assert archive.read("labels.txt") == b"cat\ndog\n"
-        # Counted from the file's start, which readers that seek there want.
+        # Offsets count from the start of the file, as some readers expect.
         for each in archive.infolist():
             assert written[each.header_offset :][:4] == b"PK\3\4"
     assert rewritten(written, {}) == written
 
 
-def test_other_bytes_behind_a_model_stay() -> None:
+def test_other_appended_bytes_stay() -> None:
     assert rewritten(MODELS["small"] + b"signed", {}) == rewritten(MODELS["small"], {}) + b"signed"
     broken = b"PK\1\2 " + struct.pack("<4s4xHHII2x", b"PK\5\6", 9, 9, 4, 0)
     assert rewritten(MODELS["small"] + broken, {}).endswith(broken)
 
 
-# What is refused
+# Errors
 
 
-def test_a_field_that_the_schema_lacks_is_refused_not_lost() -> None:
+def test_unknown_field_is_refused() -> None:
     model = bytearray(MODELS["small"])
-    # A table of one more field than the schema has: its entry of the vtable is the last.
+    # A table with one field more than in the schema: the last entry of the vtable.
     (root,) = struct.unpack_from("<I", model, 0)
     vtable = root - struct.unpack_from("<i", model, root)[0]
     size = struct.unpack_from("<H", model, vtable)[0]
@@ -328,23 +328,23 @@ def test_a_field_that_the_schema_lacks_is_refused_not_lost() -> None:
         rewritten(bytes(model + fields), {})
 
 
-def test_a_field_of_a_class_without_fields_is_refused() -> None:
+def test_field_of_empty_table_is_refused() -> None:
     x = t((2, 3))
     options = {"fused_activation_function": "RELU"}
     model = write_model(graph_of([op("ADD", [x, x], [t((2, 3))], options)]))
     numbers = schema.enum_values("BuiltinOptions")
-    said = []
+    output = []
     for place, byte in enumerate(model):
-        if byte == numbers["AddOptions"]:  # one of these says whose options they are
+        if byte == numbers["AddOptions"]:  # discriminants of the union
             odd = model[:place] + bytes([numbers["RankOptions"]]) + model[place + 1 :]
             try:
                 rewritten(odd, {})
             except ModelError as error:
-                said.append(str(error))
-    assert any("field 0 of the table RankOptions, which the schema" in each for each in said)
+                output.append(str(error))
+    assert any("field 0 of the table RankOptions, which the schema" in each for each in output)
 
 
-def test_a_graph_of_another_file_is_refused() -> None:
+def test_graph_of_other_file_is_refused() -> None:
     graph = read_model(MODELS["small"])
     with pytest.raises(ValueError, match="other inputs and outputs"):
         rewritten(MODELS["sparse"], {0: replace(graph, outputs=())})
@@ -352,7 +352,7 @@ def test_a_graph_of_another_file_is_refused() -> None:
         rewritten(MODELS["sparse"], {0: graph})
 
 
-def test_a_signature_without_its_tensor_is_refused() -> None:
+def test_signature_without_tensor_is_refused() -> None:
     model = MODELS["rich"]
     tree = tree_of(model)
     tree["signature_defs"][0]["outputs"][0]["tensor_index"] = 3
@@ -361,7 +361,7 @@ def test_a_signature_without_its_tensor_is_refused() -> None:
         rewritten(odd, {0: without_relu(read_model(odd))})
 
 
-def test_a_damaged_file_is_a_model_error_or_a_model() -> None:
+def test_damaged_file_is_read_or_refused() -> None:
     rng = np.random.default_rng(5)
     model = with_labels(MODELS["rich"])
     refused = 0

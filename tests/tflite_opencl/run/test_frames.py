@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files as inputs: types, sound of every width, frames, and what cannot be read."""
+"""Files as inputs: types, WAV files of every sample width, frames, unreadable files."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def read(graph_: Graph, path: Path, are_cut: bool = False) -> Any:
 
 
 def sound(path: Path, samples: Any, wide: int, channels: int = 1) -> Path:
-    """Write samples of `wide` bytes."""
+    """Write a WAV file with samples of `wide` bytes."""
     data = b"".join(int(x).to_bytes(wide, "little", signed=wide > 1) for x in np.ravel(samples))
     with wave.open(str(path), "wb") as file:
         file.setnchannels(channels)
@@ -45,9 +45,7 @@ def sound(path: Path, samples: Any, wide: int, channels: int = 1) -> Path:
         (4, [-(2**31), -(2**30), 0, 2**30]),
     ],
 )
-def test_samples_of_every_width_are_from_minus_1_to_1(
-    wide: int, samples: list[int], tmp_path: Path
-) -> None:
+def test_samples_are_scaled_to_minus_1_to_1(wide: int, samples: list[int], tmp_path: Path) -> None:
     path = sound(tmp_path / "a.wav", samples, wide)
     (values,) = read(graph((4,)), path).inputs[0]
     np.testing.assert_array_equal(values, [-1, -0.5, 0, 0.5])
@@ -63,7 +61,7 @@ def test_channels_are_averaged(tmp_path: Path) -> None:
     np.testing.assert_array_equal(values, [0.25, 0.5])
 
 
-def test_frames_end_with_zeros_and_one_frame_serves_all(tmp_path: Path) -> None:
+def test_last_frame_is_padded_and_single_frame_repeats(tmp_path: Path) -> None:
     np.save(tmp_path / "long.npy", np.arange(5, dtype=np.float32))
     np.save(tmp_path / "short.npy", np.float32([8, 9]))
     a, b = t((1, 2)), t((1, 2))
@@ -75,14 +73,14 @@ def test_frames_end_with_zeros_and_one_frame_serves_all(tmp_path: Path) -> None:
     assert last == [[[4, 0]], [[8, 9]]]
 
 
-def test_inputs_without_a_file_are_zeros() -> None:
+def test_inputs_without_file_are_zeros() -> None:
     both = graph((2, 3))
     frames = frames_of(both, {}, are_cut=True)
     (values,) = frames.of(0, both)
     assert (frames.count, values.tolist()) == (1, np.zeros((2, 3)).tolist())
 
 
-def test_files_of_several_lengths_are_refused(tmp_path: Path) -> None:
+def test_different_lengths_are_refused(tmp_path: Path) -> None:
     files = {}
     for number, length in enumerate((4, 6)):
         np.save(tmp_path / f"{number}.npy", np.zeros(length, np.float32))
@@ -105,7 +103,7 @@ def test_files_of_several_lengths_are_refused(tmp_path: Path) -> None:
         ("a", b"", "a is no .npy, .wav or .txt file"),
     ],
 )
-def test_what_cannot_be_read_is_one_line(
+def test_unreadable_file_is_one_line(
     name: str, content: bytes, reason: str, tmp_path: Path
 ) -> None:
     path = tmp_path / name
@@ -116,7 +114,7 @@ def test_what_cannot_be_read_is_one_line(
     assert "\n" not in str(caught.value)
 
 
-def test_an_array_has_the_input_s_type(tmp_path: Path) -> None:
+def test_array_is_converted_to_input_type(tmp_path: Path) -> None:
     np.save(tmp_path / "a.npy", np.zeros(3))
     with pytest.raises(RunError, match=r"holds float64, and this input takes int8$"):
         read(graph((3,), "int8", 0.5, 0), tmp_path / "a.npy")

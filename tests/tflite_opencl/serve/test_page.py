@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The page of the bare address: what it says, to whom, and nothing of a model's as markup."""
+"""The page at /: its content for browsers and curl, with names of models escaped."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tflite_opencl.serve.worker import BatchScheduler
 BROWSER = "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"
 
 
-def test_each_address_of_the_service_is_on_its_page() -> None:
+def test_page_lists_all_endpoints() -> None:
     routes = Server(BOUNDS, Metrics()).application().router.routes()
     served = {
         (route.method, route.resource.canonical)
@@ -38,15 +38,15 @@ def test_each_address_of_the_service_is_on_its_page() -> None:
     assert {row for row in served if row[0] != "HEAD"} == {row[:2] for row in ADDRESSES}
 
 
-def test_curl_gets_text_whose_example_works() -> None:
+def test_text_for_curl_has_working_example() -> None:
     with serving(lambda: [served(BatchScheduler(Doubling(), LIMITS))]) as (address, server, _):
         wait(lambda: not server.state)
-        status, said, headers = ask(address, "/", Accept="*/*")
+        status, output, headers = ask(address, "/", Accept="*/*")
         assert (status, headers.get_content_type()) == (200, "text/plain")
         assert headers["Vary"] == "Accept"
-        assert "  model: 1 of 1 nodes on OpenCL, a stand-in, batches of 1, 4\n" in said
-        assert "    input x FP32 [-1, 3]\n    output y FP32 [-1, 3]\n" in said
-        (example,) = [line for line in said.splitlines() if line.startswith("    curl ")]
+        assert "  model: 1 of 1 nodes on OpenCL, a stand-in, batches of 1, 4\n" in output
+        assert "    input x FP32 [-1, 3]\n    output y FP32 [-1, 3]\n" in output
+        (example,) = [line for line in output.splitlines() if line.startswith("    curl ")]
         command, flag, body, url = shlex.split(example)
         assert (command, flag, url) == ("curl", "-d", f"http://{address}/v2/models/model/infer")
         status, answer, _ = ask(address, url.removeprefix(f"http://{address}"), json.loads(body))
@@ -54,7 +54,7 @@ def test_curl_gets_text_whose_example_works() -> None:
 
 
 class _Tags(HTMLParser):
-    """The tags of a page, what they load, and its text."""
+    """The tags, loaded resources and text of a page."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -70,7 +70,7 @@ class _Tags(HTMLParser):
         self.said += data
 
 
-def test_a_browser_gets_a_page_that_loads_nothing() -> None:
+def test_page_for_browser_loads_no_resources() -> None:
     odd = "<script>alert(1)</script>"
     signature = ModelSignature((Named(odd, np.dtype("float32"), (1, 3)),), DOUBLES.outputs)
 
@@ -79,11 +79,11 @@ def test_a_browser_gets_a_page_that_loads_nothing() -> None:
 
     with serving(load) as (address, server, _):
         wait(lambda: not server.state)
-        status, said, headers = ask(address, "/", Accept=BROWSER)
+        status, output, headers = ask(address, "/", Accept=BROWSER)
     assert (status, headers.get_content_type()) == (200, "text/html")
     assert headers["Content-Security-Policy"].startswith("default-src 'none'")
     page = _Tags()
-    page.feed(said)
+    page.feed(output)
     assert "script" not in page.tags
     assert page.loaded == ["data:,"]
     assert f"input{odd}FP32[-1, 3]" in page.said
@@ -92,7 +92,7 @@ def test_a_browser_gets_a_page_that_loads_nothing() -> None:
 
 
 @pytest.mark.parametrize("host", ["x:80/$(reboot)", "<b>", "a b", "x;y", "x'y"])
-def test_a_host_that_is_none_gives_way_to_the_sockets_address(host: str) -> None:
+def test_invalid_host_is_replaced_by_socket_address(host: str) -> None:
     assert host_of(host, ("127.0.0.1", 8500)) == "127.0.0.1:8500"
     assert host_of(host, ("::1", 8500, 0, 0)) == "[::1]:8500"
     with serving(lambda: []) as (address, *_):
@@ -103,13 +103,13 @@ def test_a_host_that_is_none_gives_way_to_the_sockets_address(host: str) -> None
 
 
 @pytest.mark.parametrize("host", ["board", "board.local:8500", "10.0.0.7:80", "[fe80::1]:8500"])
-def test_the_host_is_what_a_client_calls_it(host: str) -> None:
+def test_host_is_that_of_request(host: str) -> None:
     assert host_of(host, ("127.0.0.1", 1)) == host
 
 
 def _with_pictures(name: str, signature: ModelSignature = DOUBLES) -> Served:
-    made = served(BatchScheduler(Doubling(), LIMITS), signature, name)
-    return Served(name, made.signature, made.worker, cast(Pictures, object()), made.most)
+    result = served(BatchScheduler(Doubling(), LIMITS), signature, name)
+    return Served(name, result.signature, result.worker, cast(Pictures, object()), result.most)
 
 
 def _examples(*models: Served) -> list[str]:
@@ -119,7 +119,7 @@ def _examples(*models: Served) -> list[str]:
     return [line.strip() for line in text.splitlines() if line.startswith("    curl ")]
 
 
-def test_examples_fit_their_models() -> None:
+def test_examples_fit_models() -> None:
     assert _examples(_with_pictures("a")) == ["curl --data-binary @picture.jpg http://h:1/classify"]
     assert _examples(_with_pictures("a"), _with_pictures("b&c d")) == [
         "curl --data-binary @picture.jpg 'http://h:1/classify?model=a'",
@@ -139,7 +139,7 @@ def test_examples_fit_their_models() -> None:
         assert (given["name"], given["data"]) == ("it's", data)
 
 
-def test_it_says_what_it_waits_for_and_what_failed() -> None:
+def test_page_shows_loading_and_failures() -> None:
     assert (
         "\nModels\n  models are being loaded\n" in Front("models are being loaded", (), "h").text()
     )
@@ -151,6 +151,6 @@ def test_it_says_what_it_waits_for_and_what_failed() -> None:
         wait(lambda: not server.state)
         body = {"inputs": [{"name": "x", "datatype": "FP32", "shape": [1, 3], "data": [1, 2, 3]}]}
         assert ask(address, "/v2/models/model/infer", body)[0] == 503
-        said = ask(address, "/")[1]
-        assert "  model: failed: clFinish: CL_OUT_OF_RESOURCES\\x1b[2J\n" in said
+        output = ask(address, "/")[1]
+        assert "  model: failed: clFinish: CL_OUT_OF_RESOURCES\\x1b[2J\n" in output
         assert "<p>failed: clFinish" in ask(address, "/", Accept=BROWSER)[1]

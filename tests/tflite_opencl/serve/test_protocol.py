@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Requests of the Open Inference Protocol, right and wrong ones; answers."""
+"""Valid and invalid requests of the Open Inference Protocol, and responses."""
 
 from __future__ import annotations
 
@@ -32,32 +32,32 @@ def body(*inputs: dict[str, Any], **more: Any) -> bytes:
 
 
 def binary(content: bytes, size: object, **changes: Any) -> tuple[bytes, str]:
-    made = entry(parameters={"binary_data_size": size}, **changes)
-    del made["data"]
-    head = body(made)
+    result = entry(parameters={"binary_data_size": size}, **changes)
+    del result["data"]
+    head = body(result)
     return head + content, str(len(head))
 
 
 @pytest.mark.parametrize("data", [[1, 2, 3, 255], [[[1, 2], [3, 255]]]])
-def test_json_may_be_flat_or_nested(data: list[Any]) -> None:
-    asked = read_request(body(entry(data=data), id="7"), None, model(), 4)
-    assert asked.arrays[0].tolist() == [[[1, 2], [3, 255]]]
-    assert asked.arrays[0].dtype == np.uint8
-    assert (asked.pictures, asked.wanted, asked.id) == (1, [(0, False)], "7")
+def test_json_can_be_flat_or_nested(data: list[Any]) -> None:
+    request = read_request(body(entry(data=data), id="7"), None, model(), 4)
+    assert request.arrays[0].tolist() == [[[1, 2], [3, 255]]]
+    assert request.arrays[0].dtype == np.uint8
+    assert (request.pictures, request.wanted, request.id) == (1, [(0, False)], "7")
 
 
-def test_bytes_follow_the_json_part() -> None:
-    asked = read_request(*binary(b"\1\2\3\4\5\6\7\xff", 8, shape=[2, 2, 2]), model(), 4)
-    assert asked.arrays[0].tolist() == [[[1, 2], [3, 4]], [[5, 6], [7, 255]]]
-    assert asked.pictures == 2
+def test_binary_data_follows_json() -> None:
+    request = read_request(*binary(b"\1\2\3\4\5\6\7\xff", 8, shape=[2, 2, 2]), model(), 4)
+    assert request.arrays[0].tolist() == [[[1, 2], [3, 4]], [[5, 6], [7, 255]]]
+    assert request.pictures == 2
 
 
-def test_numbers_are_little_endian_and_bools_are_bools() -> None:
+def test_binary_types() -> None:
     content, length = binary(b"\0\0\x80\x3f" * 4, 16, datatype="FP32")
     assert read_request(content, length, model("float32"), 1).arrays[0].tolist() == [[[1, 1]] * 2]
     content, length = binary(b"\0\1\2\xff", 4, datatype="BOOL")
-    found = read_request(content, length, model("bool"), 1).arrays[0]
-    assert found.view(np.uint8).tolist() == [[[0, 1], [1, 1]]]
+    result = read_request(content, length, model("bool"), 1).arrays[0]
+    assert result.view(np.uint8).tolist() == [[[0, 1], [1, 1]]]
 
 
 @pytest.mark.parametrize(
@@ -86,7 +86,7 @@ def test_numbers_are_little_endian_and_bools_are_bools() -> None:
         ({"parameters": {"binary_data_size": 4}}, "both data and binary_data_size"),
     ],
 )
-def test_a_wrong_input_is_told_in_a_line(wrong: dict[str, Any], told: str) -> None:
+def test_invalid_input_is_one_line(wrong: dict[str, Any], told: str) -> None:
     with pytest.raises(BadRequest, match=r".") as error:
         read_request(body(entry(**wrong)), None, model(), 4)
     assert told in str(error.value)
@@ -117,14 +117,14 @@ def test_a_wrong_input_is_told_in_a_line(wrong: dict[str, Any], told: str) -> No
         (*binary(b"123", 3), "takes 4 bytes, not 3"),
     ],
 )
-def test_a_wrong_body_is_told_in_a_line(content: bytes, length: str | None, told: str) -> None:
+def test_invalid_body_is_one_line(content: bytes, length: str | None, told: str) -> None:
     with pytest.raises(BadRequest, match=r".") as error:
         read_request(content, length, model(), 4)
     assert told in str(error.value)
 
 
-def test_whatever_comes_is_read_or_refused() -> None:
-    """Changed bytes of a right request raise nothing but BadRequest."""
+def test_mutated_request_is_read_or_refused() -> None:
+    """Mutations of a valid request raise only BadRequest."""
     draw = random.Random(7)
     good, length = binary(b"1234", 4)
     refused = 0
@@ -139,31 +139,31 @@ def test_whatever_comes_is_read_or_refused() -> None:
     assert 1000 < refused < 2000
 
 
-def test_answers_hold_json_or_bytes_as_asked() -> None:
+def test_response_is_json_or_binary_as_requested() -> None:
     values = np.array([[[1, 2], [3, 4]]], np.int16)
-    said, head = answer(
+    shown, head = answer(
         "m", "1", model("int16"), Request([], 1, [(0, False)], "7"), [values], "gpu"
     )
     output = {"name": "y", "datatype": "INT16", "shape": [1, 2, 2], "data": [1, 2, 3, 4]}
     about: dict[str, Any] = {"model_name": "m", "model_version": "1", "id": "7"}
     assert head is None
     about["parameters"] = {"device": "gpu"}
-    assert json.loads(said) == about | {"outputs": [output]}
-    said, head = answer("m", "1", model("int16"), Request([], 1, [(0, True)]), [values], "gpu")
-    assert said[head:] == b"\1\0\2\0\3\0\4\0"
-    assert json.loads(said[:head])["outputs"][0]["parameters"] == {"binary_data_size": 8}
+    assert json.loads(shown) == about | {"outputs": [output]}
+    shown, head = answer("m", "1", model("int16"), Request([], 1, [(0, True)]), [values], "gpu")
+    assert shown[head:] == b"\1\0\2\0\3\0\4\0"
+    assert json.loads(shown[:head])["outputs"][0]["parameters"] == {"binary_data_size": 8}
 
 
-def test_a_model_whose_outputs_have_no_first_dimension_of_one_takes_one_picture() -> None:
+def test_model_without_batch_dimension_takes_one_picture() -> None:
     own = ModelSignature(model().inputs, (Named("y", np.dtype("uint8"), (5,)),))
     with pytest.raises(BadRequest, match="shape"):
         read_request(body(entry(shape=[2, 2, 2], data=[1] * 8)), None, own, 4)
-    asked = read_request(body(entry()), None, own, 4)
-    said, _ = answer("m", "1", own, asked, [np.zeros((1, 5), np.uint8)], "gpu")
-    assert json.loads(said)["outputs"][0]["shape"] == [5]
+    request = read_request(body(entry()), None, own, 4)
+    output, _ = answer("m", "1", own, request, [np.zeros((1, 5), np.uint8)], "gpu")
+    assert json.loads(output)["outputs"][0]["shape"] == [5]
 
 
-def test_a_model_with_a_state_is_refused() -> None:
+def test_stateful_model_is_refused() -> None:
     state = replace(t((1, 3), "float32"), is_variable=True)
     graph = graph_of([op("ADD", [t((1, 3), "float32"), state], [t((1, 3), "float32")])])
     with pytest.raises(CommandError, match="which clients would share"):

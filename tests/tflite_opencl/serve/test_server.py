@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The service over HTTP: tritonclient as it is, clients that are wrong, slow or gone, the end."""
+"""The service over HTTP: tritonclient, faulty, slow and disconnected clients, shutdown."""
 
 from __future__ import annotations
 
@@ -54,16 +54,16 @@ def wait(condition: Callable[[], object]) -> None:
 def ask(
     address: str, path: str, body: Any = None, method: str = "", **headers: str
 ) -> tuple[int, Any, http.client.HTTPMessage]:
-    """Return the status, what is said (JSON or text), and the headers."""
+    """Return the status, the body (JSON or text), and the headers."""
     connection = http.client.HTTPConnection(address, timeout=30)
     content = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
     named = {name.replace("_", "-"): value for name, value in headers.items()}
     try:
         connection.request(method or ("GET" if body is None else "POST"), path, content, named)
         answer = connection.getresponse()
-        said = answer.read()
+        output = answer.read()
         is_json = answer.headers.get_content_type() == "application/json"
-        return answer.status, json.loads(said) if is_json else said.decode(), answer.headers
+        return answer.status, json.loads(output) if is_json else output.decode(), answer.headers
     finally:
         connection.close()
 
@@ -74,7 +74,7 @@ def infer(client: triton.InferenceServerClient, values: Any, **told: Any) -> Any
     return client.infer("model", [given], **told)
 
 
-def test_tritonclient_works_unchanged(address: str) -> None:
+def test_tritonclient(address: str) -> None:
     values = np.array([[1, 2, 3], [4, 5, 6]], np.float32)
     with triton.InferenceServerClient(address) as client:
         assert client.is_server_live()
@@ -90,21 +90,21 @@ def test_tritonclient_works_unchanged(address: str) -> None:
         }  # fmt: skip
         for is_binary in (False, True):
             outputs = [triton.InferRequestedOutput("y", binary_data=is_binary)]
-            found = infer(client, values, binary_data=is_binary, outputs=outputs, request_id="7")
-            assert (found.as_numpy("y") == 2 * values).all()
-            assert found.get_response()["id"] == "7"
+            result = infer(client, values, binary_data=is_binary, outputs=outputs, request_id="7")
+            assert (result.as_numpy("y") == 2 * values).all()
+            assert result.get_response()["id"] == "7"
         assert (infer(client, values).as_numpy("y") == 2 * values).all()
         for method in ("gzip", "deflate"):
-            found = infer(client, values, request_compression_algorithm=method)
-            assert (found.as_numpy("y") == 2 * values).all()
+            result = infer(client, values, request_compression_algorithm=method)
+            assert (result.as_numpy("y") == 2 * values).all()
         with pytest.raises(InferenceServerException, match="a request takes 1 to 4"):
             infer(client, np.zeros((5, 3), np.float32))
 
 
-def test_paths_of_another_model_or_version_are_not_there(address: str) -> None:
+def test_unknown_model_or_version_is_not_found(address: str) -> None:
     for path in ("/v2/models/other/infer", "/v2/models/model/versions/2/infer"):
-        status, said, _ = ask(address, path, REQUEST)
-        assert (status, said) == (404, {"error": "there is no such model, or not this version"})
+        status, output, _ = ask(address, path, REQUEST)
+        assert (status, output) == (404, {"error": "there is no such model, or not this version"})
     assert ask(address, "/v2/models/model/versions/1/infer", REQUEST)[0] == 200
     assert ask(address, "/etc/passwd")[0] == 404
     assert ask(address, "/v2/models/..%2F..%2Fetc%2Fpasswd")[0] == 404
@@ -127,26 +127,26 @@ def test_paths_of_another_model_or_version_are_not_there(address: str) -> None:
         (REQUEST, {"Content_Type": "image/png"}, 200),
     ],
 )
-def test_a_wrong_request_gets_its_status(
+def test_status_of_invalid_request(
     address: str, body: Any, headers: dict[str, str], status: int
 ) -> None:
-    found, said, _ = ask(address, INFER, body, **headers)
-    assert found == status
-    assert status == 200 or "\n" not in said["error"]
+    result, output, _ = ask(address, INFER, body, **headers)
+    assert result == status
+    assert status == 200 or "\n" not in output["error"]
     assert ask(address, INFER, REQUEST)[0] == 200
 
 
-def test_packed_bodies_are_read(address: str) -> None:
+def test_compressed_bodies_are_read(address: str) -> None:
     body = json.dumps(REQUEST).encode()
     for packing, packed in (("gzip", gzip.compress(body)), ("deflate", zlib.compress(body))):
         assert ask(address, INFER, packed, Content_Encoding=packing)[0] == 200
 
 
-def test_requests_are_joined_and_each_gets_its_own(address: str) -> None:
+def test_requests_are_batched(address: str) -> None:
     def double(number: int) -> bool:
         entry = {**REQUEST["inputs"][0], "data": [number, 0, 0]}
-        _, said, _ = ask(address, INFER, {"inputs": [entry]})
-        return bool(said["outputs"][0]["data"] == [2 * number, 0, 0])
+        _, output, _ = ask(address, INFER, {"inputs": [entry]})
+        return bool(output["outputs"][0]["data"] == [2 * number, 0, 0])
 
     with ThreadPoolExecutor(16) as pool:
         assert all(pool.map(double, range(200)))
@@ -155,7 +155,7 @@ def test_requests_are_joined_and_each_gets_its_own(address: str) -> None:
     assert "process_open_fds" in text
 
 
-def test_past_its_bounds_clients_are_told_to_come_again() -> None:
+def test_overload_asks_clients_to_retry() -> None:
     opened = threading.Event()
     runner = Doubling(lambda pictures: opened.wait(30) and None)
     with serving(models(runner), replace(BOUNDS, requests=2)) as (address, server, _):
@@ -163,16 +163,16 @@ def test_past_its_bounds_clients_are_told_to_come_again() -> None:
         with ThreadPoolExecutor(2) as pool:
             under_way = [pool.submit(ask, address, INFER, REQUEST) for _ in range(2)]
             wait(lambda: server.requests == 2)
-            status, said, headers = ask(address, INFER, REQUEST)
+            status, output, headers = ask(address, INFER, REQUEST)
             assert (status, headers["Retry-After"]) == (503, "1")
-            assert said == {"error": "too many requests are under way"}
+            assert output == {"error": "too many requests are under way"}
             opened.set()
             assert [each.result()[0] for each in under_way] == [200, 200]
         assert ask(address, INFER, REQUEST)[0] == 200
         assert (server.requests, server.bodies) == (0, 0)
 
 
-def test_slow_silent_and_gone_clients_hold_nothing() -> None:
+def test_slow_silent_and_disconnected_clients() -> None:
     opened = threading.Event()
     runner = Doubling(lambda pictures: opened.wait(30) and None, sizes=(1,))
     with serving(models(runner), replace(BOUNDS, seconds=0.3)) as (address, server, _):
@@ -198,11 +198,11 @@ def test_slow_silent_and_gone_clients_hold_nothing() -> None:
         wait(lambda: server.requests == 0)
         opened.set()
         assert ask(address, INFER, REQUEST)[0] == 200
-        assert len(runner.runs) == 2  # of those who have gone only the one that ran
+        assert len(runner.runs) == 2  # of the disconnected clients only the one whose request ran
         assert (server.bodies, server.silent) == (0, set())
 
 
-def test_half_of_a_later_request_has_the_time_of_a_first_one() -> None:
+def test_timeout_of_partial_later_request() -> None:
     with serving(models(), replace(BOUNDS, seconds=0.5)) as (address, server, _):
         wait(lambda: not server.state)
         host, port = address.split(":")
@@ -218,8 +218,8 @@ LARGE = ModelSignature(DOUBLES.inputs, (Named("y", np.dtype("float32"), (1, 8 <<
 
 
 @slow
-def test_answers_that_nobody_takes_are_bounded_in_bytes_and_time() -> None:
-    """An answer of 32 MiB, which no buffer of the system holds."""
+def test_unread_responses_are_limited() -> None:
+    """A response of 32 MiB, larger than any socket buffer."""
 
     class Large(Doubling):
         def run(self, arrays: Any, pictures: int) -> Any:
@@ -228,17 +228,17 @@ def test_answers_that_nobody_takes_are_bounded_in_bytes_and_time() -> None:
     def load() -> Sequence[Served]:
         return [served(BatchScheduler(Large(), LIMITS), LARGE)]
 
-    asked = json.dumps(REQUEST | {"parameters": {"binary_data_output": True}}).encode()
+    request = json.dumps(REQUEST | {"parameters": {"binary_data_output": True}}).encode()
     with serving(load, replace(BOUNDS, seconds=3.0)) as (address, server, _):
         wait(lambda: not server.state)
         host, port = address.split(":")
         with socket.socket() as client:
             client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 16)
             client.connect((host, int(port)))
-            head = f"POST {INFER} HTTP/1.1\r\nHost: x\r\nContent-Length: {len(asked)}\r\n\r\n"
-            client.sendall(head.encode() + asked)
+            head = f"POST {INFER} HTTP/1.1\r\nHost: x\r\nContent-Length: {len(request)}\r\n\r\n"
+            client.sendall(head.encode() + request)
             wait(lambda: server.answering > 32 * MEGABYTE)
-            status, _, headers = ask(address, INFER, asked)
+            status, _, headers = ask(address, INFER, request)
             assert (status, headers["Retry-After"]) == (503, "1")
             assert ask(address, "/v2/health/live")[0] == 200
             wait(lambda: server.answering == 0)
@@ -247,27 +247,27 @@ def test_answers_that_nobody_takes_are_bounded_in_bytes_and_time() -> None:
                 while part := client.recv(1 << 20):
                     taken += len(part)
             assert taken < 32 * MEGABYTE
-        assert ask(address, INFER, asked, method="POST")[0] == 200
+        assert ask(address, INFER, request, method="POST")[0] == 200
         assert (server.requests, server.bodies, server.answering) == (0, 0, 0)
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
-def test_what_json_cannot_hold_is_told_and_goes_as_bytes(value: float) -> None:
+def test_values_that_json_cannot_hold_need_binary(value: float) -> None:
     class Odd(Doubling):
         def run(self, arrays: Any, pictures: int) -> Any:
             return [np.full((pictures, 3), value, np.float32)]
 
     with serving(models(Odd())) as (address, server, _):
         wait(lambda: not server.state)
-        status, said, _ = ask(address, INFER, REQUEST)
+        status, output, _ = ask(address, INFER, REQUEST)
         assert status == 500
-        assert said["error"].startswith("output y has NaN or an infinity, which JSON cannot hold")
+        assert output["error"].startswith("output y has NaN or an infinity, which JSON cannot hold")
         with triton.InferenceServerClient(address) as client:
-            found = infer(client, np.zeros((1, 3), np.float32)).as_numpy("y")
-        np.testing.assert_array_equal(found, np.full((1, 3), value, np.float32))
+            result = infer(client, np.zeros((1, 3), np.float32)).as_numpy("y")
+        np.testing.assert_array_equal(result, np.full((1, 3), value, np.float32))
 
 
-def test_it_lives_before_it_is_ready_and_drains_at_the_end() -> None:
+def test_liveness_readiness_and_draining() -> None:
     loading, opened = threading.Event(), threading.Event()
     runner = Doubling(lambda pictures: opened.wait(30) and None)
 
@@ -277,8 +277,8 @@ def test_it_lives_before_it_is_ready_and_drains_at_the_end() -> None:
 
     with serving(load) as (address, server, end):
         assert ask(address, "/v2/health/live")[0] == 200
-        status, said, _ = ask(address, "/v2/health/ready")
-        assert (status, said["waits"]) == (503, "models are being loaded")
+        status, output, _ = ask(address, "/v2/health/ready")
+        assert (status, output["waits"]) == (503, "models are being loaded")
         assert ask(address, INFER, REQUEST)[0] == 503
         loading.set()
         wait(lambda: not server.state)
@@ -295,31 +295,31 @@ def test_it_lives_before_it_is_ready_and_drains_at_the_end() -> None:
     assert runner.closed.is_set()
 
 
-def test_a_failed_device_is_told_and_the_cpu_takes_over() -> None:
+def test_failed_device_is_reported_and_cpu_takes_over() -> None:
     def fail(pictures: int) -> None:
         raise DeviceError("clFinish: CL_OUT_OF_RESOURCES")
 
     with serving(models(Doubling(fail))) as (address, server, _):
         wait(lambda: not server.state)
-        status, said, _ = ask(address, INFER, REQUEST)
-        assert (status, said) == (503, {"error": "clFinish: CL_OUT_OF_RESOURCES"})
-        status, said, _ = ask(address, "/v2/health/ready")
-        assert (status, said["models"][0]["failure"]) == (503, "clFinish: CL_OUT_OF_RESOURCES")
+        status, output, _ = ask(address, INFER, REQUEST)
+        assert (status, output) == (503, {"error": "clFinish: CL_OUT_OF_RESOURCES"})
+        status, output, _ = ask(address, "/v2/health/ready")
+        assert (status, output["models"][0]["failure"]) == (503, "clFinish: CL_OUT_OF_RESOURCES")
         assert ask(address, "/v2/models/model/ready")[0] == 503
         assert 'tflite_opencl_device_failed{model="model"} 1.0' in ask(address, "/metrics")[1]
     cpu = Doubling()
     cpu.device = "the CPU's stand-in"
     with serving(models(Doubling(fail), fallback=lambda: cpu)) as (address, server, _):
         wait(lambda: not server.state)
-        said = ask(address, INFER, REQUEST)[1]
-        assert said["outputs"][0]["data"] == [2, 4, 6]
-        assert said["parameters"] == {"device": "the CPU's stand-in"}
-        status, said, _ = ask(address, "/v2/health/ready")
-        assert (status, said["models"][0]["failure"]) == (200, "clFinish: CL_OUT_OF_RESOURCES")
+        output = ask(address, INFER, REQUEST)[1]
+        assert output["outputs"][0]["data"] == [2, 4, 6]
+        assert output["parameters"] == {"device": "the CPU's stand-in"}
+        status, output, _ = ask(address, "/v2/health/ready")
+        assert (status, output["models"][0]["failure"]) == (200, "clFinish: CL_OUT_OF_RESOURCES")
 
 
 @slow
-def test_what_cannot_be_loaded_ends_it() -> None:
+def test_load_failure_ends_service() -> None:
     def load() -> Sequence[Served]:
         raise CommandError("model.tflite is no model")
 

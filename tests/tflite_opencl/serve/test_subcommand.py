@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The command: wrong arguments, a service of a real model, pictures, SIGTERM and Ctrl-C."""
+"""`tflite-opencl serve`: arguments, a service with a real model, pictures, signals."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ LABELS = "red\ngreen\nblue\n"
 
 
 def classifier() -> bytes:
-    """Return a model that says which colour a picture has the most of."""
+    """Return a model that ranks a picture's colours."""
     picture = t((1, 8, 8, 3), "uint8", 0.5)
     pooled, flat = t((1, 1, 1, 3), "uint8", 0.5), t((1, 3), "uint8", 0.5)
     window = {"stride_w": 8, "stride_h": 8, "filter_width": 8, "filter_height": 8}
@@ -63,7 +63,7 @@ def picture() -> bytes:
 
 
 def started(arguments: Sequence[str]) -> tuple[subprocess.Popen[str], str]:
-    """Return the command in a process, when it is ready, and its address."""
+    """Return the process of the command once it is ready, and its address."""
     command = [sys.executable, "-m", "tflite_opencl", "serve", *arguments]
     process = subprocess.Popen(
         [*command, "--listen", "127.0.0.1:0", "--tune", "off"], text=True,
@@ -91,7 +91,7 @@ def classified(address: str, content: bytes) -> tuple[int, dict[str, object]]:
 
 @slow
 @pytest.mark.parametrize("isolate", ["true", "false"])
-def test_it_serves_a_model_until_sigterm(device: DeviceInfo, model: str, isolate: str) -> None:
+def test_serves_until_sigterm(device: DeviceInfo, model: str, isolate: str) -> None:
     labels = str(Path(model).parent / "labels.txt")
     where = "--device", str(device.index), "--isolate", isolate
     process, address = started([model, "--labels", labels, *where])
@@ -102,18 +102,18 @@ def test_it_serves_a_model_until_sigterm(device: DeviceInfo, model: str, isolate
             pixels = np.zeros((3, 8, 8, 3), np.uint8)
             for number in range(3):
                 pixels[number, ..., number] = 200
-            asked = triton.InferInput(given["name"], pixels.shape, "UINT8")
-            asked.set_data_from_numpy(pixels)
-            found = client.infer("colours", [asked])
+            tensor = triton.InferInput(given["name"], pixels.shape, "UINT8")
+            tensor.set_data_from_numpy(pixels)
+            result = client.infer("colours", [tensor])
             (output,) = client.get_model_metadata("colours")["outputs"]
-            assert found.as_numpy(output["name"]).argmax(1).tolist() == [0, 1, 2]
-        status, said = classified(address, picture())
+            assert result.as_numpy(output["name"]).argmax(1).tolist() == [0, 1, 2]
+        status, shown = classified(address, picture())
         assert status == 200
-        assert said["results"][0]["label"] == "green"
-        assert said["model"] == "colours"
-        status, said = classified(address, picture()[:50])
+        assert shown["results"][0]["label"] == "green"
+        assert shown["model"] == "colours"
+        status, shown = classified(address, picture()[:50])
         assert status == 400
-        assert "/proc/" not in str(said)
+        assert "/proc/" not in str(shown)
         assert classified(address, picture())[0] == 200
         process.send_signal(signal.SIGTERM)
         out, err = process.communicate(timeout=60)
@@ -122,7 +122,7 @@ def test_it_serves_a_model_until_sigterm(device: DeviceInfo, model: str, isolate
 
 
 @pytest.mark.parametrize(("size", "sides"), [((5, 6), [5, 6]), (None, [224, 224])])
-def test_a_model_of_open_sizes_has_the_one_that_is_asked_for(
+def test_dynamic_model_has_requested_size(
     device: DeviceInfo, tmp_path: Path, size: tuple[int, int] | None, sides: list[int]
 ) -> None:
     path = tmp_path / "open.tflite"
@@ -135,17 +135,17 @@ def test_a_model_of_open_sizes_has_the_one_that_is_asked_for(
     with contextlib.closing(served):
         assert served.metadata["inputs"][0]["shape"] == [-1, *sides, 3]
         assert served.pictures is not None
-        (pixels,), found = served.pictures.inputs(picture())
-        assert (pixels.shape, found) == ((1, *sides, 3), (30, 40))
+        (pixels,), result = served.pictures.inputs(picture())
+        assert (pixels.shape, result) == ((1, *sides, 3), (30, 40))
         (scores,) = served.worker.runner.run([pixels], 1) if served.worker.runner else [None]
-        assert served.pictures.entry([scores], found, 1)["results"][0]["index"] == 1
+        assert served.pictures.entry([scores], result, 1)["results"][0]["index"] == 1
 
 
 @slow
-def test_all_batches_of_a_model_have_one_child(
+def test_batches_of_a_model_share_a_child(
     device: DeviceInfo, model: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # Each size is worth it, however long it takes.
+    # Use each batch size, whatever its time.
     monkeypatch.setattr(runners, "_seconds", lambda batch, signature, size: 1.0)
     before = children()
     wanted = models.Wanted(
@@ -168,7 +168,7 @@ def test_all_batches_of_a_model_have_one_child(
 
 @slow
 @pytest.mark.parametrize("falls_back", [False, True])
-def test_signatures_of_a_file_are_models_of_their_own(
+def test_signatures_are_separate_models(
     device: DeviceInfo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, falls_back: bool
 ) -> None:
     (tmp_path / "two.tflite").write_bytes(two_signatures())
@@ -185,34 +185,34 @@ def test_signatures_of_a_file_are_models_of_their_own(
         client = stack.enter_context(triton.InferenceServerClient(address))
         for number, side in ((0, 6), (1, 4)):
             pixels = np.arange(side * side * 3, dtype=np.uint8).reshape(1, side, side, 3)
-            asked = triton.InferInput("x0", pixels.shape, "UINT8")
-            asked.set_data_from_numpy(pixels)
-            found = client.infer(f"two.graph {number}", [asked]).as_numpy("y0")
+            tensor = triton.InferInput("x0", pixels.shape, "UINT8")
+            tensor.set_data_from_numpy(pixels)
+            result = client.infer(f"two.graph {number}", [tensor]).as_numpy("y0")
             wanted = reference.get_signature_runner(f"graph {number}")(x0=pixels)["y0"]
-            np.testing.assert_array_equal(found, wanted)
+            np.testing.assert_array_equal(result, wanted)
     assert process.returncode == 0
 
 
 @slow
-def test_without_a_device_the_cpu_may_serve_until_ctrl_c(
+def test_cpu_serves_without_device(
     model: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("OCL_ICD_VENDORS", str(tmp_path / "none"))
     process, address = started([model, "--fallback", "cpu"])
     with process:
         with urllib.request.urlopen(f"http://{address}/v2/health/ready") as answer:
-            (told,) = json.load(answer)["models"]
-        assert (told["ready"], told["device"], told["nodes_on_opencl"]) == (True, "CPU", 0)
+            (models,) = json.load(answer)["models"]
+        assert (models["ready"], models["device"], models["nodes_on_opencl"]) == (True, "CPU", 0)
         assert classified(address, picture())[0] == 200
         process.send_signal(signal.SIGINT)
         assert process.wait(60) == 130
 
 
-def test_wrong_arguments_and_models_are_a_line(
+def test_errors_are_one_line(
     model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "damaged.tflite").write_bytes(b"TFL3" * 20)
-    for arguments, code, told in (
+    for arguments, code, message in (
         (["none.tflite"], 255, "cannot read none.tflite: No such file"),
         ([str(tmp_path / "damaged.tflite")], 255, "damaged.tflite"),
         ([model, model], 64, "are both colours"),
@@ -231,10 +231,10 @@ def test_wrong_arguments_and_models_are_a_line(
         assert main(["serve", *arguments, *listen]) == code, arguments
         (line,) = [each for each in capsys.readouterr().err.splitlines() if "INFO" not in each]
         assert line.startswith("ERROR: ")
-        assert told in line
+        assert message in line
 
 
-def test_the_document_shows_commands_that_are_understood() -> None:
+def test_commands_of_document_are_valid() -> None:
     page = (Path(__file__).parents[3] / "docs/serve.md").read_text()
     lines = [line for line in page.splitlines() if line.startswith("tflite-opencl serve ")]
     assert len(lines) == 4
@@ -242,7 +242,7 @@ def test_the_document_shows_commands_that_are_understood() -> None:
         assert parser().parse(line.split()[1:]).subcommand == "serve"
 
 
-def test_without_its_packages_it_is_a_line(
+def test_missing_packages_are_one_line(
     model: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setitem(sys.modules, "aiohttp", None)
@@ -250,7 +250,7 @@ def test_without_its_packages_it_is_a_line(
     assert "pip install 'tflite-opencl[serve]'" in capsys.readouterr().err
 
 
-def test_a_name_stands_before_the_file(tmp_path: Path) -> None:
+def test_name_precedes_file(tmp_path: Path) -> None:
     odd = tmp_path / "a=b.tflite"
     odd.write_bytes(b"")
     assert models.named(["cats=x.tflite", "d/dogs.tflite", str(odd)]) == [
@@ -261,7 +261,7 @@ def test_a_name_stands_before_the_file(tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
-def test_pictures_are_run_in_the_sizes_that_take_the_least_time() -> None:
+def test_batch_sizes_minimise_time() -> None:
     assert cheapest({1: 1.0}, 3) == [(), (1,), (1, 1), (1, 1, 1)]
     assert cheapest({1: 1.0, 4: 2.5}, 5) == [(), (1,), (1, 1), (4,), (4,), (1, 4)]
     begun = time.perf_counter()

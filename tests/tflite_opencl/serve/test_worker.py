@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Requests wait, are joined and run; a device that fails or hangs is given up."""
+"""Batching of requests, and failing or hanging devices."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tflite_opencl.serve.worker import BatchScheduler, Busy, Unavailable
 
 
 class Gate:
-    """Lets runs wait until it is open."""
+    """Blocks runs until it is open."""
 
     def __init__(self) -> None:
         self.entered, self.opened = threading.Semaphore(0), threading.Event()
@@ -31,9 +31,9 @@ class Gate:
 
 @pytest.fixture
 def gate() -> Iterator[Gate]:
-    made = Gate()
-    yield made
-    made.opened.set()
+    new_gate = Gate()
+    yield new_gate
+    new_gate.opened.set()
 
 
 def one(value: float, pictures: int = 1) -> tuple[Arrays, int]:
@@ -44,7 +44,7 @@ def failing(pictures: int) -> None:
     raise DeviceError("clFinish: CL_OUT_OF_RESOURCES")
 
 
-def test_those_that_wait_are_joined_and_each_gets_its_own(gate: Gate) -> None:
+def test_waiting_requests_are_batched(gate: Gate) -> None:
     runner = Doubling(gate)
     worker = BatchScheduler(runner, LIMITS)
     first = worker.submit(*one(0))
@@ -60,7 +60,7 @@ def test_those_that_wait_are_joined_and_each_gets_its_own(gate: Gate) -> None:
     assert runner.closed.is_set()
 
 
-def test_nothing_is_joined_where_that_is_no_faster(gate: Gate) -> None:
+def test_no_batching_without_gain(gate: Gate) -> None:
     runner = Doubling(gate, sizes=(1,))
     worker = BatchScheduler(runner, LIMITS)
     futures = [worker.submit(*one(n)) for n in range(3)]
@@ -70,17 +70,17 @@ def test_nothing_is_joined_where_that_is_no_faster(gate: Gate) -> None:
     worker.close()
 
 
-def test_a_request_waits_for_others_as_long_as_it_may() -> None:
+def test_request_waits_for_others_up_to_delay() -> None:
     runner = Doubling()
     worker = BatchScheduler(runner, replace(LIMITS, delay=30.0))
-    futures = [worker.submit(*one(n)) for n in range(LIMITS.pictures)]  # as many as a run has
+    futures = [worker.submit(*one(n)) for n in range(LIMITS.pictures)]  # as many as a batch
     for future in futures:
         future.result(20)
     assert runner.runs == [LIMITS.pictures]
     worker.close()
 
 
-def test_the_queue_is_bounded(gate: Gate) -> None:
+def test_queue_is_limited(gate: Gate) -> None:
     worker = BatchScheduler(Doubling(gate), replace(LIMITS, queue=2))
     futures = [worker.submit(*one(0))]
     assert gate.entered.acquire(timeout=30)
@@ -94,20 +94,20 @@ def test_the_queue_is_bounded(gate: Gate) -> None:
     worker.close()
 
 
-def test_a_client_that_has_gone_is_not_run_for(gate: Gate) -> None:
+def test_cancelled_request_does_not_run(gate: Gate) -> None:
     runner = Doubling(gate, sizes=(1,))
     worker = BatchScheduler(runner, LIMITS)
     first, gone, last = (worker.submit(*one(n)) for n in range(3))
     assert gate.entered.acquire(timeout=30)
     assert gone.cancel()
-    assert not first.cancel()  # it runs
+    assert not first.cancel()  # it is running
     gate.opened.set()
     last.result(30)
     assert runner.runs == [1, 1]
     worker.close()
 
 
-def test_without_a_fallback_a_failed_device_refuses_all() -> None:
+def test_failed_device_without_fallback() -> None:
     worker = BatchScheduler(Doubling(failing), LIMITS)
     with pytest.raises(Unavailable, match="CL_OUT_OF_RESOURCES"):
         worker.submit(*one(0)).result(30)
@@ -117,7 +117,7 @@ def test_without_a_fallback_a_failed_device_refuses_all() -> None:
     worker.close()
 
 
-def test_the_cpu_takes_over_what_a_failed_device_was_given() -> None:
+def test_cpu_takes_over_requests_of_failed_device() -> None:
     broken, cpu = Doubling(failing), Doubling()
     worker = BatchScheduler(broken, LIMITS, lambda: cpu)
     assert worker.submit(*one(3)).result(30).arrays[0][0, 0] == 6
@@ -127,7 +127,7 @@ def test_the_cpu_takes_over_what_a_failed_device_was_given() -> None:
     worker.close()
 
 
-def test_a_cpu_that_cannot_take_over_is_told() -> None:
+def test_failure_of_fallback_is_reported() -> None:
     def none() -> Doubling:
         raise RunError("no TFLite")
 
@@ -138,7 +138,7 @@ def test_a_cpu_that_cannot_take_over_is_told() -> None:
 
 
 class Once:
-    """Fails in the first run; later ones wait until `opened`."""
+    """Fails in the first run; later runs wait until `opened`."""
 
     def __init__(self, gate: Gate) -> None:
         self.runs, self._gate = 0, gate
@@ -150,11 +150,11 @@ class Once:
         self._gate(pictures)
 
 
-def test_the_cpu_answers_until_the_device_runs_again(gate: Gate) -> None:
+def test_cpu_answers_until_device_recovers(gate: Gate) -> None:
     device, cpu = Doubling(Once(gate)), Doubling()
     worker = BatchScheduler(device, LIMITS, lambda: cpu)
     assert worker.submit(*one(3, 2)).result(30).arrays[0].tolist() == [[6, 6, 6]] * 2
-    assert gate.entered.acquire(timeout=30)  # it is tried again, with as many pictures
+    assert gate.entered.acquire(timeout=30)  # it is repeated with as many pictures
     assert device.runs == [2, 2]
     assert worker.submit(*one(4)).result(30).arrays[0][0, 0] == 8
     assert (worker.runner, cpu.runs) == (cpu, [2, 1])
@@ -172,17 +172,17 @@ def test_the_cpu_answers_until_the_device_runs_again(gate: Gate) -> None:
     assert cpu.closed.is_set()
 
 
-def test_without_a_fallback_a_run_is_repeated(gate: Gate) -> None:
+def test_run_is_repeated_without_fallback(gate: Gate) -> None:
     gate.opened.set()
     device = Doubling(Once(gate))
     worker = BatchScheduler(device, LIMITS)
     assert worker.submit(*one(3)).result(30).arrays[0][0, 0] == 6
-    assert (device.runs, worker.failure) == ([1, 1, 1], "")  # the second one on zeros
+    assert (device.runs, worker.failure) == ([1, 1, 1], "")  # the second one with zeros
     worker.close()
 
 
 @pytest.mark.parametrize("falls_back", [False, True])
-def test_values_that_no_device_runs_do_not_cost_the_device(falls_back: bool) -> None:
+def test_invalid_values_do_not_remove_device(falls_back: bool) -> None:
     class Picky(Doubling):
         def run(self, arrays: Arrays, pictures: int) -> Arrays:
             if (arrays[0] < 0).any():
@@ -203,7 +203,7 @@ def test_values_that_no_device_runs_do_not_cost_the_device(falls_back: bool) -> 
     worker.close()
 
 
-def test_what_one_request_breaks_is_no_other_ones(gate: Gate) -> None:
+def test_invalid_request_does_not_affect_its_batch(gate: Gate) -> None:
     class Picky(Doubling):
         def run(self, arrays: Arrays, pictures: int) -> Arrays:
             if (arrays[0] < 0).any():
@@ -221,7 +221,7 @@ def test_what_one_request_breaks_is_no_other_ones(gate: Gate) -> None:
     worker.close()
 
 
-def test_its_end_answers_those_who_wait(gate: Gate) -> None:
+def test_close_answers_waiting_requests(gate: Gate) -> None:
     worker = BatchScheduler(Doubling(gate, sizes=(1,)), LIMITS)
     futures = [worker.submit(*one(n)) for n in range(3)]
     threading.Timer(0.1, gate.opened.set).start()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`tflite-opencl completion`: in the shells themselves, each flag of each command."""
+"""`tflite-opencl completion` in the shells: every flag of every command."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ def script(shell: str) -> str:
 
 
 def shell_of(name: str) -> str:
-    found = shutil.which(name)
-    if found is None:
+    result = shutil.which(name)
+    if result is None:
         pytest.skip(f"no {name} here: apt-get install {name}")
-    return found
+    return result
 
 
 def bash(folder: Path, *lines: str) -> list[list[str]]:
-    """Return what bash completes each line with; the cursor is behind its last character."""
+    """Return bash's completions of each line, with the cursor at its end."""
     (folder / "completion").write_text(script("bash"))
     tried = "\n".join(f"try {words_of(line)}" for line in lines)
     (folder / "asked").write_text(
@@ -72,10 +72,10 @@ def words_of(line: str) -> str:
 
 
 def fish(folder: Path, *lines: str) -> list[list[str]]:
-    """Return what fish completes each line with."""
+    """Return fish's completions of each line."""
     (folder / "completion").write_text(script("fish"))
-    asked = "\n".join(f"complete -C {shlex.quote(line)}; echo" for line in lines)
-    (folder / "asked").write_text(f"source ./completion\n{asked}\n")
+    commands = "\n".join(f"complete -C {shlex.quote(line)}; echo" for line in lines)
+    (folder / "asked").write_text(f"source ./completion\n{commands}\n")
     done = subprocess.run(
         [shell_of("fish"), "--no-config", "asked"],
         cwd=folder, capture_output=True, text=True, check=True, timeout=60,
@@ -110,23 +110,23 @@ LINES: Mapping[str, Sequence[str]] = {
 def test_words_are_completed(complete: object, tmp_path: Path) -> None:
     (tmp_path / "picture.jpg").touch()
     assert callable(complete)
-    found = complete(tmp_path, *LINES)
-    assert {line: sorted(words) for line, words in zip(LINES, found, strict=True)} == {
+    result = complete(tmp_path, *LINES)
+    assert {line: sorted(words) for line, words in zip(LINES, result, strict=True)} == {
         line: sorted(words) for line, words in LINES.items()
     }
 
 
 def flags_of() -> Mapping[str, set[str]]:
-    """Return the long flags of each command and subcommand, by the line that asks for them."""
-    found = {}
+    """Return the long flags of each command and subcommand, by the line to complete."""
+    results = {}
     for command in COMMANDS:
         parser = parser_of(command)
         named = {f"{command} ": parser}
         named |= {f"{command} {name} ": sub for name, sub in subparsers(parser).items()}
         for line, each in named.items():
             words = [word for action in each._actions for word in action.option_strings]
-            found[f"{line}--"] = {word for word in words if word.startswith("--")}
-    return found
+            results[f"{line}--"] = {word for word in words if word.startswith("--")}
+    return results
 
 
 @pytest.mark.parametrize("complete", [bash, fish])
@@ -134,12 +134,12 @@ def test_every_flag_is_completed(complete: object, tmp_path: Path) -> None:
     assert callable(complete)
     expected = flags_of()
     assert len(expected) > 10
-    found = complete(tmp_path, *expected)
-    assert {line: set(words) for line, words in zip(expected, found, strict=True)} == expected
+    result = complete(tmp_path, *expected)
+    assert {line: set(words) for line, words in zip(expected, result, strict=True)} == expected
 
 
 def typed(command: Sequence[str], folder: Path, text: str, until: str) -> str:
-    """Type into a shell on a terminal; return what it shows until a pattern is there."""
+    """Type into a shell on a terminal; return its output up to a pattern."""
     pid, terminal = pty.fork()
     if pid == 0:
         os.chdir(folder)
@@ -177,12 +177,12 @@ def test_zsh_completes_on_a_terminal(start: str, end: str, tmp_path: Path) -> No
         'PS1="ready> "\nautoload -Uz compinit\ncompinit -u\neval "$(cat completion)"\n'
     )
     shown = typed([zsh, "-d", "-i"], tmp_path, f"{start}\t", re.escape(end))
-    # What was typed comes back in parts: the shell draws the rest of the word behind it.
+    # The shell echoes the typed part and draws the rest of the word after it.
     assert end in shown, shown
 
 
 @slow
-def test_zsh_is_told_every_flag() -> None:
+def test_zsh_completes_every_flag() -> None:
     text = script("zsh")
     for parser in (each for name in COMMANDS for each in all_parsers(parser_of(name))):
         for action in parser._actions:
@@ -190,7 +190,7 @@ def test_zsh_is_told_every_flag() -> None:
                 assert re.search(rf"[{{,\"*]{word}[,}}\[]", text), word
 
 
-def test_one_command_alone(capsys: pytest.CaptureFixture[str]) -> None:
+def test_one_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["completion", "bash", "--command", "label_image"]) == 0
     out = capsys.readouterr().out
     assert "_shtab_label_image" in out
@@ -198,17 +198,17 @@ def test_one_command_alone(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize("words", [["completion"], ["completion", "cmd"]])
-def test_a_shell_must_be_named(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_shell_must_be_named(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(words) == 64
     assert len(capsys.readouterr().err.splitlines()) == 1
 
 
 @pytest.mark.parametrize("module", ["shtab", "argparse_manpage.manpage"])
-def test_what_is_missing_is_named(
+def test_missing_package_is_named(
     module: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setitem(sys.modules, module, None)
     assert main(["completion", "bash"] if module == "shtab" else ["man"]) == 255
-    said = capsys.readouterr()
-    assert said.out == ""
-    assert said.err.endswith("(pip install tflite-opencl[shell])\n")
+    output = capsys.readouterr()
+    assert output.out == ""
+    assert output.err.endswith("(pip install tflite-opencl[shell])\n")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`tflite-opencl man`: every flag is on the page, and man and groff have nothing to complain of."""
+"""`tflite-opencl man`: every flag is on the page, and man and groff accept it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def page(
 
 
 def read(page: Path) -> str:
-    """Return a page as man shows it on 80 columns."""
+    """Return a page as man shows it in 80 columns."""
     man = shutil.which("man")
     if man is None:
         pytest.skip("no man here: apt-get install man-db")
@@ -42,14 +42,14 @@ def read(page: Path) -> str:
     return done.stdout
 
 
-def test_every_flag_and_example_is_on_the_page(page: Path) -> None:
+def test_page_has_all_flags_and_examples(page: Path) -> None:
     text = read(page)
     command = page.stem
     assert COMMANDS[command].split()[0] in text
     for parser in all_parsers(parser_of(command)):
         for action in parser._actions:
             if "--help" in action.option_strings:
-                continue  # argparse-manpage leaves it out
+                continue  # argparse-manpage omits it
             for word in action.option_strings:
                 assert re.search(rf"^ +.*{re.escape(word)}\b", text, re.MULTILINE), word
         _, examples = parts_of(parser)
@@ -60,7 +60,7 @@ def test_every_flag_and_example_is_on_the_page(page: Path) -> None:
         assert f"{other}(1)" in text or other == command
 
 
-def test_groff_has_nothing_to_complain_of(page: Path) -> None:
+def test_groff_has_no_warnings(page: Path) -> None:
     groff = shutil.which("groff")
     if groff is None:
         pytest.skip("no groff here: apt-get install groff")
@@ -70,6 +70,6 @@ def test_groff_has_nothing_to_complain_of(page: Path) -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_the_page_of_tflite_opencl_is_the_default(capsys: pytest.CaptureFixture[str]) -> None:
+def test_default_page(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["man"]) == 0
     assert capsys.readouterr().out.startswith(".TH TFLITE\\-OPENCL ")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What DRM's drivers tell of a process, from files in the form of real kernels."""
+"""GPU time of a process from DRM's fdinfo files, as real kernels write them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tflite_opencl.timing.drm import Usage, usage
 from tflite_opencl.timing.timing import Stopwatch
 
 PLAIN = "pos:\t0\nflags:\t02100002\nmnt_id:\t24\n"
-# As each driver prints them; the numbers are made up.
+# Each driver's format, with invented numbers.
 V3D = """drm-driver:\tv3d
 drm-client-id:\t7
 drm-engine-bin:\t0 ns
@@ -41,13 +41,13 @@ NO_TIMES = "drm-driver:\tpanfrost\ndrm-client-id:\t1\ndrm-total-memory:\t1 MiB\n
 
 @pytest.fixture
 def fdinfo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Return the folder that stands for the kernel's, with a plain file's handle."""
+    """Return a fake fdinfo folder, with the handle of an ordinary file."""
     monkeypatch.setattr(drm, "FDINFO", tmp_path)
     (tmp_path / "0").write_text(PLAIN)
     return tmp_path
 
 
-def test_without_a_gpu_nothing_is_known(fdinfo: Path) -> None:
+def test_no_gpu(fdinfo: Path) -> None:
     assert usage() == Usage(0, None)
 
 
@@ -72,7 +72,7 @@ def test_gpus_are_added(fdinfo: Path) -> None:
     assert usage() == Usage((9 << 20) + (512 << 10) + 4096, 2.25)
 
 
-def test_a_timed_run_knows_the_load_of_gpus(fdinfo: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gpu_load_of_timed_run(fdinfo: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     wall_s = 10.0
     monkeypatch.setattr(time, "perf_counter", lambda: wall_s)
     (fdinfo / "3").write_text(PLAIN + MSM)

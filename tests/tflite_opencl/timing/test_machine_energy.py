@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Energy, of a system's files that a test writes."""
+"""Energy from fake sysfs files."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def put(root: Path, file: str, value: object) -> None:
     path.write_text(f"{value}\n")
 
 
-def test_the_counters_of_rapl_are_added_without_their_parts(tmp_path: Path) -> None:
+def test_rapl_packages_are_added_without_subdomains(tmp_path: Path) -> None:
     for zone, value in (("intel-rapl:0", 5_000_000), ("intel-rapl:1", 900), ("intel-rapl:0:0", 7)):
         put(tmp_path, f"class/powercap/{zone}/energy_uj", value)
         put(tmp_path, f"class/powercap/{zone}/max_energy_range_uj", 1000)
@@ -26,12 +26,12 @@ def test_the_counters_of_rapl_are_added_without_their_parts(tmp_path: Path) -> N
     assert meter.source == "RAPL"
     with meter.measured():
         put(tmp_path, "class/powercap/intel-rapl:0/energy_uj", 7_000_000)
-        put(tmp_path, "class/powercap/intel-rapl:1/energy_uj", 100)  # began again after 1000
+        put(tmp_path, "class/powercap/intel-rapl:1/energy_uj", 100)  # wrapped around after 1000
         put(tmp_path, "class/powercap/intel-rapl:0:0/energy_uj", 9_000_000)
     assert meter.joules == pytest.approx(2 + 200e-6)
 
 
-def test_counters_of_hwmon(tmp_path: Path) -> None:
+def test_hwmon_energy_counters(tmp_path: Path) -> None:
     put(tmp_path, "class/hwmon/hwmon0/energy1_input", 1_000_000)
     put(tmp_path, "class/hwmon/hwmon1/power1_input", 9)
     meter = Meter(tmp_path)
@@ -42,7 +42,7 @@ def test_counters_of_hwmon(tmp_path: Path) -> None:
     assert meter.joules == pytest.approx(3)
 
 
-def test_sensors_of_power_are_watched(tmp_path: Path) -> None:
+def test_power_sensors_are_sampled(tmp_path: Path) -> None:
     put(tmp_path, "class/hwmon/hwmon0/power1_input", 2_000_000)
     put(tmp_path, "class/hwmon/hwmon1/power1_input", "off")
     meter = Meter(tmp_path)
@@ -54,7 +54,7 @@ def test_sensors_of_power_are_watched(tmp_path: Path) -> None:
     assert 0.2 < meter.joules <= 2 * longest_s
 
 
-def test_a_machine_that_tells_nothing(tmp_path: Path) -> None:
+def test_machine_without_sensors(tmp_path: Path) -> None:
     meter = Meter(tmp_path)
     with meter.measured():
         pass

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The profile of a run: its parts add up, its rows are the nodes on the device."""
+"""Profiles: their parts add up, and their rows are the nodes on the device."""
 
 from __future__ import annotations
 
@@ -25,34 +25,34 @@ MODEL = write_model(GRAPH)
 
 
 def opened(device: DeviceInfo, **options: Any) -> tuple[OpenCLDelegate, Any]:
-    """Return a delegate whose launches are apart, and its interpreter after a first run."""
+    """Return a delegate with separate launches, and its interpreter after a first run."""
     delegate = OpenCLDelegate(MODEL, device.index, tune="off", profiling=True, **options)
-    made = interpreter(MODEL, delegate)
-    invoke(made, input_sets(GRAPH)[0])
-    return delegate, made
+    interp = interpreter(MODEL, delegate)
+    invoke(interp, input_sets(GRAPH)[0])
+    return delegate, interp
 
 
 def profiled(device: DeviceInfo, **options: Any) -> Profile:
-    delegate, made = opened(device, **options)
-    return profile_of(delegate, infer(read_model(MODEL)), made.invoke)
+    delegate, interp = opened(device, **options)
+    return profile_of(delegate, infer(read_model(MODEL)), interp.invoke)
 
 
-def test_the_parts_add_up_to_the_wall_time(device: DeviceInfo) -> None:
+def test_parts_add_up_to_wall_time(device: DeviceInfo) -> None:
     profile = profiled(device)
     names = [name for name, _ in profile.parts]
     assert {"TFLite, and the nodes on the CPU", "Python", "upload", "download"} <= set(names)
     assert len(names) == len(set(names))
     assert sum(part for _, part in profile.parts) == pytest.approx(profile.wall, rel=0.01)
-    # A device's clock may be a little off the host's.
+    # The clocks of device and host may differ a little.
     assert all(part > -0.05 * profile.wall for _, part in profile.parts)
     assert profile.launches == 13
     assert (profile.up_bytes, profile.down_bytes) == (32 * 32 * 3, 21)
 
 
-def test_a_row_a_node_with_what_it_computes(device: DeviceInfo) -> None:
+def test_rows_have_nodes_and_work(device: DeviceInfo) -> None:
     profile = profiled(device)
     rows = {row.node: row for row in profile.rows}
-    # RESHAPE launches nothing, and the ADD's kernel is its convolution's, too.
+    # RESHAPE has no launch, and the ADD's kernel also computes its convolution.
     assert [*rows] == [0, 1, 2, 3, 4, 5, 6, 7, 9, 10, 11, 12, 14]
     assert rows[0].shape == "1x32x32x3 -> 1x16x16x16"
     assert rows[0].multiply_adds == 16 * 16 * 16 * 3 * 3 * 3
@@ -67,55 +67,53 @@ def test_a_row_a_node_with_what_it_computes(device: DeviceInfo) -> None:
     assert all("/" in row.sizes and row.kernels for row in profile.rows)
 
 
-def test_a_device_whose_timers_count_nothing(
-    device: DeviceInfo, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_device_without_timers(device: DeviceInfo, monkeypatch: pytest.MonkeyPatch) -> None:
     profile = OpenCLDelegate.profile
 
     def idle(self: OpenCLDelegate) -> list[LaunchTime]:
         return [replace(each, microseconds=0.0) for each in profile(self)]
 
     monkeypatch.setattr(OpenCLDelegate, "profile", idle)
-    found = profiled(device)
-    assert not found.has_timers
-    assert all(row.microseconds > 0 and row.gap is None for row in found.rows)
-    assert "kernels, launch overhead and the wait" in dict(found.parts)
-    assert sum(part for _, part in found.parts) == pytest.approx(found.wall, rel=0.01)
-    assert "The device's timers do not count the work." in profile_text(found, 160)
+    result = profiled(device)
+    assert not result.has_timers
+    assert all(row.microseconds > 0 and row.gap is None for row in result.rows)
+    assert "kernels, launch overhead and the wait" in dict(result.parts)
+    assert sum(part for _, part in result.parts) == pytest.approx(result.wall, rel=0.01)
+    assert "The device's timers do not count the work." in profile_text(result, 160)
 
 
-def test_several_partitions_are_one_profile(device: DeviceInfo) -> None:
+def test_partitions_are_merged(device: DeviceInfo) -> None:
     options = {"exclude_ops": ["AVERAGE_POOL_2D"], "min_nodes_per_partition": 1}
-    delegate, made = opened(device, **options)
-    (run,) = timed_runs(delegate, made.invoke, 1)
+    delegate, interp = opened(device, **options)
+    (run,) = timed_runs(delegate, interp.invoke, 1)
     first, second = run.partitions
     assert run.begun <= first.called <= first.returned <= second.called <= run.ended
     for each in run.partitions:
         marks = (each.called, each.begun, each.uploaded, each.enqueued, each.computed)
         assert list(marks) == sorted(marks)
         assert len(each.calls) == len(each.launches)
-    profile = profile_of(delegate, infer(read_model(MODEL)), made.invoke)
+    profile = profile_of(delegate, infer(read_model(MODEL)), interp.invoke)
     assert 11 not in {row.node for row in profile.rows}
     assert sum(part for _, part in profile.parts) == pytest.approx(profile.wall, rel=0.01)
 
 
-def test_runs_in_parts_compute_the_same(device: DeviceInfo) -> None:
-    delegate, made = opened(device)
-    detail = made.get_output_details()[0]
-    usual = made.get_tensor(detail["index"]).tobytes()
-    made.set_tensor(detail["index"], made.get_tensor(detail["index"]) * 0)
-    timed_runs(delegate, made.invoke, 1)
-    assert made.get_tensor(detail["index"]).tobytes() == usual
+def test_profiled_runs_are_right(device: DeviceInfo) -> None:
+    delegate, interp = opened(device)
+    detail = interp.get_output_details()[0]
+    usual = interp.get_tensor(detail["index"]).tobytes()
+    interp.set_tensor(detail["index"], interp.get_tensor(detail["index"]) * 0)
+    timed_runs(delegate, interp.invoke, 1)
+    assert interp.get_tensor(detail["index"]).tobytes() == usual
 
 
-def test_it_needs_launches_apart(device: DeviceInfo) -> None:
+def test_profile_requires_separate_launches(device: DeviceInfo) -> None:
     delegate = OpenCLDelegate(MODEL, device.index, tune="off")
-    made = interpreter(MODEL, delegate)
+    interp = interpreter(MODEL, delegate)
     with pytest.raises(DelegateError, match="profiling=True"):
-        delegate.timed_runs(made.invoke)
+        delegate.timed_runs(interp.invoke)
 
 
-def test_the_text_has_both_orders_and_two_widths(device: DeviceInfo) -> None:
+def test_text_has_two_orders_and_widths(device: DeviceInfo) -> None:
     profile = profiled(device)
 
     def order(text: str) -> list[int]:
@@ -134,21 +132,21 @@ def test_the_text_has_both_orders_and_two_widths(device: DeviceInfo) -> None:
     ("count", "words"),
     [(0, "0"), (1234, "0.0123"), (78_660_000, "787"), (99_960_000, "1000"), (110_400_000, "1104")],
 )
-def test_rates_are_plain_numbers(count: int, words: str) -> None:
+def test_format_of_rates(count: int, words: str) -> None:
     assert rate_words(count, 100.0) == words
     assert rate_words(count, 0.0) == ""
 
 
 @slow
-def test_of_many_kernels_each_is_named_once(device: DeviceInfo) -> None:
+def test_kernels_are_named_once(device: DeviceInfo) -> None:
     graph = recurrent("gru", 5, 3, 4)
     model = write_model(graph)
     delegate = OpenCLDelegate(
         model, device.index, tune="off", profiling=True, min_nodes_per_partition=1
     )
-    made = interpreter(model, delegate)
-    invoke(made, input_sets(graph)[0])
-    profile = profile_of(delegate, graph, made.invoke)
+    interp = interpreter(model, delegate)
+    invoke(interp, input_sets(graph)[0])
+    profile = profile_of(delegate, graph, interp.invoke)
     (row,) = profile.rows
     assert row.op == "WHILE"
     kernels = row.kernels.split(", ")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Timed runs, against a clock that the test turns."""
+"""Timed runs, with a fake clock."""
 
 import contextlib
 import os
@@ -14,7 +14,7 @@ from tflite_opencl.timing.timing import Stopwatch, Times, are_enough, measure, t
 
 
 class Clock:
-    """A wall clock and a CPU clock that move only when a run moves them."""
+    """A wall clock and a CPU clock that only runs advance."""
 
     def __init__(self) -> None:
         self.wall_s = 100.0
@@ -38,7 +38,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return clock
 
 
-def test_times_come_from_the_timed_runs_alone(clock: Clock) -> None:
+def test_only_timed_runs_count(clock: Clock) -> None:
     warmup = [(64.0, 64.0), (32.0, 32.0)]
     timed = [(0.5, 1.0), (0.25, 0.5), (2.0, 4.0), (1.25, 2.5)]
     steps = iter([*warmup, *timed])
@@ -49,28 +49,28 @@ def test_times_come_from_the_timed_runs_alone(clock: Clock) -> None:
     assert next(steps, None) is None
 
 
-def test_one_run_is_its_own_average_minimum_and_median(clock: Clock) -> None:
+def test_single_run(clock: Clock) -> None:
     times = measure(clock.runs(iter([(0.125, 0.0)])), count=1, warmup=0)
     assert times == Times(125.0, 125.0, 125.0, 125.0, 0.0)
 
 
-def test_a_clock_that_stands_still_gives_no_load(clock: Clock) -> None:
+def test_load_without_elapsed_time(clock: Clock) -> None:
     assert measure(clock.runs(iter([(0.0, 0.0)])), count=1, warmup=0).cpu_load == 0.0
 
 
-def test_no_more_cores_are_busy_than_there_are(clock: Clock) -> None:
-    """A short run's ticks of the processors may all fall into it."""
+def test_load_is_limited_by_cores(clock: Clock) -> None:
+    """All clock ticks of the processors may fall into a short run."""
     assert measure(clock.runs(iter([(0.125, 0.5)])), count=1, warmup=0).cpu_load == 2.0
 
 
 @pytest.mark.parametrize(
     ("runs", "seconds", "is_enough"), [(9, 0.5, False), (10, 0.5, True), (1, 3.0, True)]
 )
-def test_ten_runs_or_three_seconds_are_enough(runs: int, seconds: float, is_enough: bool) -> None:
+def test_number_of_warm_up_runs(runs: int, seconds: float, is_enough: bool) -> None:
     assert are_enough(runs, seconds) is is_enough
 
 
-def test_real_clocks_tell_sleeping_from_waiting() -> None:
+def test_real_clocks_distinguish_sleeping_from_spinning() -> None:
     times = measure(lambda: time.sleep(0.02), count=3, warmup=0)
     assert times.total_ms >= 60.0
     assert times.min_ms >= 20.0
@@ -78,12 +78,12 @@ def test_real_clocks_tell_sleeping_from_waiting() -> None:
 
 
 @pytest.mark.parametrize("count", [0, -1])
-def test_no_run_at_all_is_refused(count: int) -> None:
+def test_zero_runs_are_refused(count: int) -> None:
     with pytest.raises(ValueError, match="at least one run"):
         measure(lambda: None, count, warmup=0)
 
 
-def test_what_a_run_raises_comes_through() -> None:
+def test_exception_of_run_propagates() -> None:
     def run() -> None:
         raise RuntimeError("device lost")
 
@@ -91,7 +91,7 @@ def test_what_a_run_raises_comes_through() -> None:
         measure(run, count=1, warmup=1)
 
 
-def test_a_ctrl_c_that_a_run_drops_ends_it_after_that_run(clock: Clock) -> None:
+def test_swallowed_ctrl_c_ends_after_the_run(clock: Clock) -> None:
     steps = clock.runs(iter([(0.5, 1.0), (0.25, 0.5), (2.0, 4.0)]))
     calls = 0
 
@@ -110,11 +110,11 @@ def test_a_ctrl_c_that_a_run_drops_ends_it_after_that_run(clock: Clock) -> None:
     assert stopwatch.times.average_ms == 375.0
 
 
-def test_turns_go_back_every_other_round() -> None:
+def test_every_other_round_is_reversed() -> None:
     assert list(turns("ab", 3)) == [(0, "a"), (0, "b"), (1, "b"), (1, "a"), (2, "a"), (2, "b")]
 
 
-def test_each_run_s_time_is_known(clock: Clock) -> None:
+def test_times_of_runs(clock: Clock) -> None:
     stopwatch = Stopwatch()
     stopwatch.measure(clock.runs(iter([(1.0, 0.0), (0.25, 0.0), (0.5, 0.0)])), 2, 1)
     assert stopwatch.runs_ms == (250.0, 500.0)
@@ -125,7 +125,7 @@ def test_each_run_s_time_is_known(clock: Clock) -> None:
     [(0.25, 10), (0.03125, 32), (0.5, 6), (9.0, 1)],
     ids=["often enough", "long enough", "a slow model", "a very slow one"],
 )
-def test_runs_for_a_stable_figure(clock: Clock, seconds: float, runs: int) -> None:
+def test_runs_for_stable_figure(clock: Clock, seconds: float, runs: int) -> None:
     stopwatch = Stopwatch()
     stopwatch.measure_for(clock.runs(iter([(seconds, 0.0)] * 99)), 1.0, 3.0)
     assert (stopwatch.count, stopwatch.times.runs) == (runs, runs)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Traces: what is on their tracks, and that both formats say the same when they are read back."""
+"""Traces: the content of their tracks, and equal content in both formats."""
 
 from __future__ import annotations
 
@@ -39,17 +39,17 @@ LAUNCHES = 13
 
 def traced(device: DeviceInfo, runs: int = 2, **options: object) -> Trace:
     delegate = OpenCLDelegate(MODEL, device.index, tune="off", profiling=True, **options)  # type: ignore[arg-type]
-    made = interpreter(MODEL, delegate)
-    invoke(made, input_sets(GRAPH)[0])
-    found = timed_runs(delegate, made.invoke, runs)
-    return trace_of(found, delegate.verdicts, delegate.partitions, "a test")
+    interp = interpreter(MODEL, delegate)
+    invoke(interp, input_sets(GRAPH)[0])
+    result = timed_runs(delegate, interp.invoke, runs)
+    return trace_of(result, delegate.verdicts, delegate.partitions, "a test")
 
 
 def on(track: str, slices: Sequence[TraceSlice]) -> list[TraceSlice]:
     return [each for each in slices if each.track == track]
 
 
-def test_each_track_has_what_happened(device: DeviceInfo) -> None:
+def test_tracks(device: DeviceInfo) -> None:
     trace = traced(device)
     calls = on(INTERPRETER, trace.slices)
     assert [each.name for each in calls] == ["invoke", "invoke"]
@@ -62,7 +62,7 @@ def test_each_track_has_what_happened(device: DeviceInfo) -> None:
         assert earlier.ended <= later.begun
     arena = [value for track, _, value in trace.counters if track == ARENA]
     assert arena[LAUNCHES] == 0.0
-    # The first launch has its input and its output, the last one has 21 numbers twice.
+    # The first launch has its input and output, the last one 21 values twice.
     assert arena[0] == 32 * 32 * 3 + 16 * 16 * 16
     assert arena[LAUNCHES - 1] == 2 * 21
     loads = [value for track, _, value in trace.counters if track == LOAD]
@@ -70,7 +70,7 @@ def test_each_track_has_what_happened(device: DeviceInfo) -> None:
     assert loads[-1] == 0.0
 
 
-def test_kernels_begin_after_they_are_put_into_the_queue(device: DeviceInfo) -> None:
+def test_kernels_begin_after_enqueue(device: DeviceInfo) -> None:
     trace = traced(device)
     if not trace.has_timers:
         pytest.skip("the device's timers say nothing")
@@ -83,7 +83,7 @@ def test_kernels_begin_after_they_are_put_into_the_queue(device: DeviceInfo) -> 
         assert kernel.begun >= calls[flow].begun
 
 
-def test_what_the_cpu_runs_is_between_the_partitions(device: DeviceInfo) -> None:
+def test_cpu_nodes_are_between_partitions(device: DeviceInfo) -> None:
     trace = traced(device, 1, exclude_ops=["AVERAGE_POOL_2D"], min_nodes_per_partition=1)
     assert [each.name for each in on(CPU, trace.slices)] == ["TFLite", "nodes 11", "TFLite"]
     parts = [each for each in on(DELEGATE, trace.slices) if each.name == "partition"]
@@ -93,7 +93,7 @@ def test_what_the_cpu_runs_is_between_the_partitions(device: DeviceInfo) -> None
 
 
 def read_back(content: bytes) -> tuple[dict[str, list[tuple[str, int, int]]], set[str]]:
-    """Return each track's finished slices as (name, begin, end), and the counters' names."""
+    """Return each track's slices as (name, begin, end), and the names of counters."""
     schema = pytest.importorskip("perfetto.protos.perfetto.trace.perfetto_trace_pb2")
     trace = schema.Trace()
     trace.ParseFromString(content)
@@ -121,7 +121,7 @@ def read_back(content: bytes) -> tuple[dict[str, list[tuple[str, int, int]]], se
     return done, counted
 
 
-def test_perfettos_own_schema_reads_the_same(device: DeviceInfo) -> None:
+def test_perfetto_round_trip(device: DeviceInfo) -> None:
     trace = traced(device)
     done, counted = read_back(perfetto_trace(trace))
     assert counted == {ARENA, LOAD}
@@ -130,12 +130,12 @@ def test_perfettos_own_schema_reads_the_same(device: DeviceInfo) -> None:
         assert sorted(done[track]) == sorted(meant)
 
 
-def test_chromes_json_has_the_same(device: DeviceInfo) -> None:
+def test_chrome_json_round_trip(device: DeviceInfo) -> None:
     trace = traced(device)
     events = json.loads(chrome_json(trace))["traceEvents"]
     threads = {e["tid"]: e["args"]["name"] for e in events if e["name"] == "thread_name"}
-    found = [(threads[e["tid"]], e["name"], e["ts"], e["dur"]) for e in events if e["ph"] == "X"]
-    assert found == [
+    results = [(threads[e["tid"]], e["name"], e["ts"], e["dur"]) for e in events if e["ph"] == "X"]
+    assert results == [
         (s.track, s.name, s.begun / 1e3, (s.ended - s.begun) / 1e3) for s in trace.slices
     ]
     starts = [e["id"] for e in events if e["ph"] == "s"]
@@ -146,7 +146,7 @@ def test_chromes_json_has_the_same(device: DeviceInfo) -> None:
 
 
 def run_of(launches: Sequence[tuple[int, int, int]], shift: int) -> TimedRun:
-    """Return a run of (call, begin, end) of each launch; the device's clock is `shift` behind."""
+    """Return a run of launches (call, begin, end); the device's clock is late by `shift`."""
     times = [
         LaunchTime(n, "ADD", f"k{n}", "plain", 64, (end - begin) / 1e3, 8,
                    (call + 5 - shift, call + 6 - shift, begin - shift, end - shift))
@@ -162,7 +162,7 @@ VERDICTS = [Verdict(0, "ADD", None), Verdict(1, "ADD", None), Verdict(2, "MUL", 
 
 
 @pytest.mark.parametrize("shift", [0, 10**15, -(10**15)])
-def test_the_devices_clock_is_set_by_the_hosts(shift: int) -> None:
+def test_device_clock_is_aligned_with_host(shift: int) -> None:
     run = run_of([(210, 300, 500), (250, 510, 800)], shift)
     trace = trace_of([run], VERDICTS, [[0, 1]], "a test")
     assert trace.has_timers
@@ -174,7 +174,7 @@ def test_the_devices_clock_is_set_by_the_hosts(shift: int) -> None:
     assert (LOAD, 0, 2.0) in trace.counters
 
 
-def test_timers_that_say_nothing_make_one_slice() -> None:
+def test_missing_timers_make_one_slice() -> None:
     run = run_of([(210, 300, 300), (250, 300, 300)], 7)
     trace = trace_of([run], VERDICTS, [[0, 1]], "a test")
     assert not trace.has_timers
@@ -182,7 +182,7 @@ def test_timers_that_say_nothing_make_one_slice() -> None:
     assert (kernels.name, kernels.begun, kernels.ended) == ("kernels, not timed apart", 200, 900)
 
 
-def test_clocks_that_jump_are_no_timers() -> None:
+def test_jumping_clocks_are_ignored() -> None:
     run = run_of([(210, 300, 500), (250, 510, 800)], 0)
     (part,) = run.partitions
     jumped = replace(part.launches[1], clock_ns=(10**12, 10**12, 510, 800))

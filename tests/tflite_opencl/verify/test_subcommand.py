@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`tflite-opencl verify`: it names the very node that is wrong, and nothing where none is."""
+"""`tflite-opencl verify`: it names exactly the wrong node, if any."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from delegate.plan.layout import MemoryLayout, layout_of
 from delegate.run import executor
 from tests.attacks import planted
 from tests.support.model import chain_model, op, t
-from tests.support.nets import LEFT, conv_pool, net
+from tests.support.nets import LEFT, net
 from tests.support.open_sizes import open_classifier
 from tests.support.small_v2 import small_v2
 from tests.support.tiers import slow
@@ -45,30 +45,30 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 class Verify:
-    """The command on one device, without measuring; keeps where each launch's parameters begin."""
+    """The command on one device, untuned; records the parameter offset of each launch."""
 
     def __init__(
         self, device: DeviceInfo, capsys: pytest.CaptureFixture[str], patch: pytest.MonkeyPatch
     ) -> None:
         self._device, self._capsys = device, capsys
-        self.firsts: dict[int, list[tuple[str, int]]] = {}  # node -> its kernels, with that place
+        self.firsts: dict[int, list[tuple[str, int]]] = {}  # node -> its kernels, with offsets
 
         def noted(program: Program, *more: Any) -> MemoryLayout:
-            made = layout.layout_of(program, *more)
+            result = layout.layout_of(program, *more)
             steps = [(s, launch) for s in program.steps for launch in s.alternative.launches]
-            if len(program.steps) > 5:  # no single alternative that is tried
+            if len(program.steps) > 5:  # not the verification of single alternatives
                 self.firsts = {}
-                for (step, launch), first in zip(steps, made.firsts, strict=True):
+                for (step, launch), first in zip(steps, result.firsts, strict=True):
                     self.firsts.setdefault(step.node_index, []).append((launch.kernel, first))
-            return made
+            return result
 
         patch.setattr(calls, "layout_of", noted)
 
     def __call__(self, model: str, *arguments: str) -> tuple[int, str, str]:
         device = ("--device", str(self._device.index), "--tune", "off")
         code = main(["verify", "--tflite_model", model, *device, *arguments])
-        said = self._capsys.readouterr()
-        return code, said.out, said.err
+        output = self._capsys.readouterr()
+        return code, output.out, output.err
 
     def facts(self, model: str, *arguments: str) -> tuple[int, dict[str, Any]]:
         code, out, _ = self(model, "--json", "-", *arguments)
@@ -90,7 +90,7 @@ def verify(
         pytest.param(("--alternative", "plain"), id="plain", marks=slow),
     ],
 )
-def test_a_fault_in_any_kernel_is_found_in_its_node(
+def test_fault_is_found_in_its_node(
     verify: Verify, model: str, more: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     code, sound = verify.facts(model, *more)
@@ -99,23 +99,23 @@ def test_a_fault_in_any_kernel_is_found_in_its_node(
     last_use = {kernel: (n, at) for n, uses in verify.firsts.items() for kernel, at in uses}
     launched = {launch["kernel"] for row in sound["nodes"] for launch in row["launches"]}
     assert set(last_use) == launched
-    assert len(launched) >= 4  # of convolutions, of depthwise ones, of pooling and of SOFTMAX
+    assert len(launched) >= 4  # convolutions, depthwise ones, pooling and SOFTMAX
     for kernel, (node, first) in last_use.items():
         with monkeypatch.context() as patch:
             planted.plant(kernel, first, patch)
-            code, found = verify.facts(model, *more)
+            code, result = verify.facts(model, *more)
         assert code == 1
-        assert found["first_wrong"]["node"] == node, kernel
-        assert found["first_wrong"]["kernels"] == [kernel]
-        assert found["first_wrong"]["wrong_alone"] is True
-        wrong = [row["node"] for row in found["nodes"] if row["alone"]]
-        assert wrong == [node]  # no other one by itself
-        later = {row["node"] for row in found["nodes"] if row["after_others"]}
+        assert result["first_wrong"]["node"] == node, kernel
+        assert result["first_wrong"]["kernels"] == [kernel]
+        assert result["first_wrong"]["wrong_alone"] is True
+        wrong = [row["node"] for row in result["nodes"] if row["alone"]]
+        assert wrong == [node]  # no other node by itself
+        later = {row["node"] for row in result["nodes"] if row["after_others"]}
         assert min(later) == node
 
 
 @slow
-def test_what_is_said_of_a_fault(
+def test_description_of_fault(
     verify: Verify, model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     verify(model)
@@ -138,7 +138,7 @@ def test_what_is_said_of_a_fault(
 
 
 @slow
-def test_the_wrong_node_is_written_as_a_model(
+def test_wrong_node_is_written_as_model(
     verify: Verify,
     model: str,
     tmp_path: Path,
@@ -157,13 +157,13 @@ def test_the_wrong_node_is_written_as_a_model(
     assert sorted(names) == sorted(path.name for path in folder.iterdir())
     (node,) = read_model(folder / "004.tflite").nodes
     assert node.op == "DEPTHWISE_CONV_2D"
-    monkeypatch.chdir(tmp_path)  # the script leaves for its own folder
-    made: list[MemoryLayout] = []
-    monkeypatch.setattr(calls, "layout_of", lambda *a: made.append(layout_of(*a)) or made[-1])
+    monkeypatch.chdir(tmp_path)  # the script changes to its folder
+    created: list[MemoryLayout] = []
+    monkeypatch.setattr(calls, "layout_of", lambda *a: created.append(layout_of(*a)) or created[-1])
     for is_planted in (False, True):
         with monkeypatch.context() as patch:
             if is_planted:
-                planted.plant(kernel, made[-1].firsts[0], patch)
+                planted.plant(kernel, created[-1].firsts[0], patch)
             runpy.run_path(str(folder / "004.py"))
         right, ours = map(ast.literal_eval, capsys.readouterr().out.splitlines())
         assert right == [np.load(folder / "004_output_0.npy").tolist()]
@@ -171,47 +171,45 @@ def test_the_wrong_node_is_written_as_a_model(
 
 
 @slow
-def test_a_tolerance_allows_quanta(
-    verify: Verify, model: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_tolerance_in_quanta(verify: Verify, model: str, monkeypatch: pytest.MonkeyPatch) -> None:
     verify(model)
     ((kernel, first),) = verify.firsts[14]
     planted.plant(kernel, first, monkeypatch)
     assert verify(model, "--tolerance", "1")[0] == 1
-    code, found = verify.facts(model, "--tolerance", "2")
-    assert (code, found["first_wrong"]) == (0, None)
-    assert found["nodes"][-1]["alone"]["most"] == 2
+    code, result = verify.facts(model, "--tolerance", "2")
+    assert (code, result["first_wrong"]) == (0, None)
+    assert result["nodes"][-1]["alone"]["most"] == 2
 
 
-def test_memory_that_two_tensors_share_is_wrong_only_after_others(
+def test_wrong_layout_is_found_only_with_other_nodes(
     verify: Verify, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Tensor 1 is overwritten while others compute what it is added to."""
+    """Tensor 1 is overwritten while its later operand is computed."""
     pool = "AVERAGE_POOL_2D"
     chain = net(
         [(pool, [0], 1), (pool, [1], 2), (pool, [2], 3), (pool, [3], 4), ("ADD", [4, 1], 5)]
     )
     path = tmp_path / "model.tflite"
     path.write_bytes(write_model(chain))
-    kept, later = (chain.nodes[index].outputs[0].index for index in (0, 2))
+    first, later = (chain.nodes[index].outputs[0].index for index in (0, 2))
 
     honest = layout.plan_arena
 
     def plan(program: Program, *more: Any) -> tuple[int, dict[Tensor, int]]:
         tensors = [*honest(program, *more)[1]]
-        places = {t: 0 if t.index in (kept, later) else n for n, t in enumerate(tensors, 1)}
+        places = {t: 0 if t.index in (first, later) else n for n, t in enumerate(tensors, 1)}
         offsets = {t: 1024 * place for t, place in places.items()}
         return 1024 * (len(tensors) + 1), offsets
 
     monkeypatch.setattr(layout, "plan_arena", plan)
-    code, found = verify.facts(str(path))
+    code, result = verify.facts(str(path))
     assert code == 1
-    assert found["first_wrong"]["wrong_alone"] is False
-    assert found["first_wrong"]["node"] == 4
-    assert not any(row["alone"] for row in found["nodes"])
+    assert result["first_wrong"]["wrong_alone"] is False
+    assert result["first_wrong"]["node"] == 4
+    assert not any(row["alone"] for row in result["nodes"])
 
 
-def test_a_form_that_is_wrong_though_each_node_is_right(
+def test_wrong_dispatch_mode_with_right_nodes(
     verify: Verify, model: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = executor.Executor.run
@@ -228,30 +226,30 @@ def test_a_form_that_is_wrong_though_each_node_is_right(
     assert "each node is right: what is wrong is the form" in out
 
 
-def test_a_model_that_the_cpu_runs_is_not_verified(verify: Verify, tmp_path: Path) -> None:
+def test_model_on_cpu_is_not_verified(verify: Verify, tmp_path: Path) -> None:
     path = tmp_path / "model.tflite"
     path.write_bytes(write_model(net([("AVERAGE_POOL_2D", [0], 1), (LEFT[0], [1], 2)])))
-    # The pooling alone costs less than the way to the device.
+    # The pooling alone is cheaper than the detour to the device.
     code, out, err = verify(str(path), "--exclude_ops", LEFT[0])
     assert (code, out) == (255, "")
     assert err.startswith("ERROR: no node runs on OpenCL (AVERAGE_POOL_2D: a partition of 1 that ")
 
 
 def test_partly_delegated(verify: Verify, model: str) -> None:
-    code, found = verify.facts(model, "--exclude_ops", "average_pool_2d", "--random", "2")
-    assert (code, found["inputs"]) == (0, 2)
-    assert {"node": 11, "op": "AVERAGE_POOL_2D", "reason": "excluded by exclude_ops"} in found[
+    code, result = verify.facts(model, "--exclude_ops", "average_pool_2d", "--random", "2")
+    assert (code, result["inputs"]) == (0, 2)
+    assert {"node": 11, "op": "AVERAGE_POOL_2D", "reason": "excluded by exclude_ops"} in result[
         "left_to_cpu"
     ]
-    left = {row["node"] for row in found["left_to_cpu"]}
-    assert not left & {row["node"] for row in found["nodes"]}
+    left = {row["node"] for row in result["left_to_cpu"]}
+    assert not left & {row["node"] for row in result["nodes"]}
     _, out, _ = verify(model, "--exclude_ops", "AVERAGE_POOL_2D")
     assert "not compared, because the CPU runs them: " in out
     assert "1 x AVERAGE_POOL_2D: excluded by exclude_ops" in out
 
 
 @slow
-def test_floats_may_round_in_another_order(verify: Verify, tmp_path: Path) -> None:
+def test_float_sums_in_other_order(verify: Verify, tmp_path: Path) -> None:
     rng = np.random.default_rng(3)
     source, middle, result = t((1, 9, 9, 8)), t((1, 9, 9, 16)), t((1, 9, 9, 16))
     weights = t((16, 3, 3, 8), data=rng.standard_normal((16, 3, 3, 8)))
@@ -263,15 +261,13 @@ def test_floats_may_round_in_another_order(verify: Verify, tmp_path: Path) -> No
     ]
     path = tmp_path / "model.tflite"
     path.write_bytes(chain_model(nodes))
-    code, found = verify.facts(str(path), "--random", "2")
-    assert (code, len(found["nodes"])) == (0, 2)
-    assert not any(row["alone"] for row in found["nodes"])
+    code, outcome = verify.facts(str(path), "--random", "2")
+    assert (code, len(outcome["nodes"])) == (0, 2)
+    assert not any(row["alone"] for row in outcome["nodes"])
 
 
 @slow
-def test_variables_begin_anew_where_the_outputs_are_compared(
-    verify: Verify, tmp_path: Path
-) -> None:
+def test_variables_are_reset_before_comparison(verify: Verify, tmp_path: Path) -> None:
     path = tmp_path / "counter.tflite"
     path.write_bytes(counter_model())
     code, out, _ = verify(str(path), "--random", "2")
@@ -281,110 +277,62 @@ def test_variables_begin_anew_where_the_outputs_are_compared(
 
 
 @slow
-def test_handles_of_variables_are_not_asked_for(
+def test_variable_handles_are_not_read(
     verify: Verify, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """For some of them TFLite reads where no memory is, and the process ends."""
+    """For some of them TFLite reads unmapped memory and crashes."""
     content = counter_model()
     handles = {each.index for each in read_model(content).tensors if each.dtype == "resource"}
-    path, asked = tmp_path / "counter.tflite", set()
+    path, requests = tmp_path / "counter.tflite", set()
     path.write_bytes(content)
     answer = JudgeProcess.asked
 
     def told(self: JudgeProcess, word: str, *request: Any) -> Any:
-        asked.update(request[0] if word == "tensors" else ())
+        requests.update(request[0] if word == "tensors" else ())
         return answer(self, word, *request)
 
     monkeypatch.setattr(JudgeProcess, "asked", told)
     assert verify(str(path))[0] == 0
     assert handles
-    assert asked
-    assert handles.isdisjoint(asked)
+    assert requests
+    assert handles.isdisjoint(requests)
 
 
-def test_a_picture_is_given(verify: Verify, model: str, tmp_path: Path) -> None:
+def test_picture(verify: Verify, model: str, tmp_path: Path) -> None:
     picture = tmp_path / "picture.png"
     Image.new("RGB", (40, 30), (51, 204, 102)).save(picture)
     assert verify(model, "--image", str(picture))[0] == 0
 
 
-@pytest.mark.parametrize(
-    ("arguments", "code", "words"),
-    [
-        (["-m", "none.tflite"], 255, "cannot read none.tflite: No such file or directory"),
-        (["-m", "bad.tflite"], 255, "bad.tflite"),
-        (["-m", "v2.tflite", "--image", "none.png"], 255, "input file none.png not found"),
-        (["-m", "model.tflite", "--device", "no such"], 2, "no such"),
-        (["-m", "model.tflite", "--exclude_ops", "CONV2D"], 64, "op CONV2D; did you mean CONV_2D?"),
-        (
-            ["-m", "model.tflite", "--heatmap", "no/a.png"],
-            255,
-            "cannot write no/a.png: there is no",
-        ),
-        (
-            ["-m", "model.tflite", "--exclude_ops", "CONV_2D,AVERAGE_POOL_2D"],
-            255,
-            "no node runs on",
-        ),
-        (
-            ["-m", "model.tflite", "--alternative", "plian"],
-            255,
-            "no node has an alternative 'plian'",
-        ),
-        (["-m", "model.tflite", "--random", "0"], 64, "'0' is not a positive number"),
-        (["-m", "model.tflite", "--tolerance", "-1"], 64, "'-1' is less than 0"),
-        ([], 64, "no model is named: MODEL, or -m FILE"),
-    ],
-)
-@pytest.mark.device
-def test_bad_input_is_one_line(
-    arguments: list[str],
-    code: int,
-    words: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    Path("bad.tflite").write_bytes(b"no model")
-    Path("model.tflite").write_bytes(write_model(conv_pool()))
-    Path("v2.tflite").write_bytes(write_model(GRAPH))
-    assert main(["verify", *arguments]) == code
-    said = capsys.readouterr()
-    assert said.out == ""
-    assert words in said.err
-    assert code == 64 or len(said.err.splitlines()) == 1
-
-
-def test_errors_of_a_tensor() -> None:
+def test_errors_of_tensor() -> None:
     expected = np.zeros((1, 4, 6, 2), np.uint8)
     got = expected.copy()
     got[0, 1, 2, 1] = 9
     got[0, 3, 2, 1] = 9
     got[0, 0, 0, 0] = 1
-    found = verify_errors.errors(got, expected)
-    assert found.histogram == [("0", 45), ("+1", 1), ("+9", 2)]
-    assert found.extent == [(0, 0, 1), (0, 3, 3), (0, 2, 2), (0, 1, 2)]
-    plane, name = found.plane
+    result = verify_errors.errors(got, expected)
+    assert result.histogram == [("0", 45), ("+1", 1), ("+9", 2)]
+    assert result.extent == [(0, 0, 1), (0, 3, 3), (0, 2, 2), (0, 1, 2)]
+    plane, name = result.plane
     assert (name, verify_errors.map_text(plane)) == ("channel 1", "......\n..@...\n......\n..@...")
     small = verify_errors.map_text(plane, columns=3, rows=2)
     assert small == ".@.\n.@."
 
 
-def test_errors_of_floats_and_of_what_is_no_number() -> None:
+def test_errors_of_floats_and_nan() -> None:
     expected = np.linspace(0, 1, 100, dtype=np.float32)
     got = expected.copy()
     got[:30] += np.linspace(0.1, 0.2, 30, dtype=np.float32)
     got[50], expected[60], got[60] = np.nan, np.nan, np.nan
-    found = verify_errors.errors(got, expected)
-    assert found.histogram[0] == ("0", 69)
-    assert found.histogram[-1] == ("infinite", 1)
-    assert sum(count for _, count in found.histogram) == 100
-    assert found.plane[0].shape == (4, 32)
-    assert verify_errors.map_image(found.plane[0]).size == (256, 32)
+    result = verify_errors.errors(got, expected)
+    assert result.histogram[0] == ("0", 69)
+    assert result.histogram[-1] == ("infinite", 1)
+    assert sum(count for _, count in result.histogram) == 100
+    assert result.plane[0].shape == (4, 32)
+    assert verify_errors.map_image(result.plane[0]).size == (256, 32)
 
 
-def test_nodes_are_given_what_variable_tensors_were(verify: Verify, tmp_path: Path) -> None:
+def test_nodes_get_old_variable_tensors(verify: Verify, tmp_path: Path) -> None:
     x, y = t((1, 4), "int32", name="x"), t((1, 4), "int32", name="y")
     held = t((1, 4), "int32", name="held", is_variable=True)
     path = tmp_path / "held.tflite"
@@ -402,7 +350,7 @@ def test_nodes_are_given_what_variable_tensors_were(verify: Verify, tmp_path: Pa
         ([], (1, 224, 224, 3)),
     ],
 )
-def test_open_sizes_are_those_of_the_flag_of_the_picture_or_224(
+def test_dynamic_sizes_are_those_of_flag_picture_or_224(
     verify: Verify,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -423,10 +371,10 @@ def test_open_sizes_are_those_of_the_flag_of_the_picture_or_224(
     code, out, err = verify("open.tflite", *more)
     assert code == 0, err
     assert {*given} == {shape}
-    assert "4 of 4 equal" in out  # at the file's placeholder 1 nothing runs on the device
+    assert "4 of 4 equal" in out  # with the file's placeholder 1 nothing runs on the device
 
 
-def test_a_size_of_a_model_that_leaves_none_open_is_refused(verify: Verify, model: str) -> None:
+def test_size_of_static_model_is_refused(verify: Verify, model: str) -> None:
     code, _, err = verify(model, "--input_size", "32x32")
     assert code == 64
     assert "--input_size: no input of the model is a picture whose height and width" in err

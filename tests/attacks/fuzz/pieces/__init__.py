@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The pieces that graphs are drawn of: a node each, or a few that a pass may join.
+"""The pieces of random graphs: one node each, or a few that a pass may fuse.
 
-Each op has a function here. What else the conformance suite's cases have comes with them.
+Each op has a function here. The conformance suite's cases add others.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ _MOST_ELEMENTS = 100_000  # of a case's tensors
 
 @cache
 def _cases() -> dict[str, list[Case]]:
-    """Return the conformance suite's cases by the ops' names."""
-    found: dict[str, list[Case]] = {}
+    """Return the conformance suite's cases by op."""
+    results: dict[str, list[Case]] = {}
     for case in all_cases():
         if case.check == "values" and not case.is_heavy:
-            found.setdefault(case.op, []).append(case)
-    return found
+            results.setdefault(case.op, []).append(case)
+    return results
 
 
 def of_the_suite(pen: Pen, op: str | None = None) -> None:
-    """What a case of the conformance suite has; what was drawn before may be read by it.
+    """A node of a case of the conformance suite, which may read earlier tensors.
 
-    `op`: the row of the suite's matrix, any if none is given.
+    `op`: the row of the suite's matrix, by default any.
     """
     cases = _cases()
     whole: Graph = pen.one_of(cases[op or pen.one_of(list(cases))]).make()
@@ -52,12 +52,12 @@ def of_the_suite(pen: Pen, op: str | None = None) -> None:
     changed: dict[Tensor, Tensor] = {}
     for each in whole.inputs:
         like = (each.shape, each.dtype, each.quantization)
-        found = [t for t in pen.pool if (t.shape, t.dtype, t.quantization) == like]
-        if found and each.ranges is None:
-            changed[each] = pen.one_of(found)
-    for made in whole.nodes:
-        inputs = tuple(None if t is None else changed.get(t, t) for t in made.inputs)
-        pen.join(dataclasses.replace(made, inputs=inputs))
+        results = [t for t in pen.pool if (t.shape, t.dtype, t.quantization) == like]
+        if results and each.ranges is None:
+            changed[each] = pen.one_of(results)
+    for result in whole.nodes:
+        inputs = tuple(None if t is None else changed.get(t, t) for t in result.inputs)
+        pen.join(dataclasses.replace(result, inputs=inputs))
 
 
 def _remembers_floats(whole: Graph) -> bool:

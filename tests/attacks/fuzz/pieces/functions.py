@@ -43,13 +43,13 @@ def same(pen: Pen) -> None:
 
 
 def frequencies(pen: Pen) -> None:
-    """RFFT2D, and what makes floats of its results."""
+    """RFFT2D, and a conversion of its results to floats."""
     x = pen.source(pen.one_of((2, 3, 4)), "float32")
     lengths = [1 << max(0, size.bit_length() - pen.one_of((0, 1))) for size in x.shape[-2:]]
     lengths = [1 if pen.may(0.3) else lengths[0], max(2, lengths[1])]
-    (found,) = pen.add("RFFT2D", [x, numbers(lengths)], dtype="complex64")
+    (result,) = pen.add("RFFT2D", [x, numbers(lengths)], dtype="complex64")
     for op in pen.random.sample(("COMPLEX_ABS", "REAL", "IMAG"), pen.one_of((1, 1, 2))):
-        pen.add(op, [found], dtype="float32")
+        pen.add(op, [result], dtype="float32")
 
 
 def windows(pen: Pen) -> None:
@@ -70,14 +70,14 @@ def windows(pen: Pen) -> None:
     between = [pen.one_of((1, 1, 1, 2)) for _ in x.shape]
     padding = [pen.one_of((0, 0, 1, 2, -1)) for _ in range(2 * rank)]
     windows_ = rows[0], rows[1], between, rows[2], padding
-    made = reduced_windows(x, initial, body, *map(tuple, windows_))
-    if 0 in made.outputs[0].shape:
+    result = reduced_windows(x, initial, body, *map(tuple, windows_))
+    if 0 in result.outputs[0].shape:
         raise Skip
-    pen.join(made)
+    pen.join(result)
 
 
 def silu(pen: Pen) -> None:
-    """A tensor times its LOGISTIC, as converters write SILU."""
+    """A tensor times its LOGISTIC, as converters write SiLU."""
     x = pen.source()
     (share,) = pen.add("LOGISTIC", [x])
     pen.hide(share)
@@ -133,7 +133,7 @@ def several(pen: Pen) -> None:
 
 
 def plain(pen: Pen) -> None:
-    """STABLEHLO_*, which broadcasts nothing."""
+    """STABLEHLO_*, which does not broadcast."""
     x = pen.source()
     op = pen.one_of(("ADD", "MULTIPLY", "MAXIMUM", "MINIMUM", "AND", "SHIFT_LEFT"))
     y = pen.operand(x.shape, x.dtype, numbers_of(x))
@@ -191,7 +191,7 @@ def along_an_axis(pen: Pen) -> None:
 
 
 def top(pen: Pen) -> None:
-    """TOPK_V2, whose indices a GATHER may take."""
+    """TOPK_V2, whose indices a GATHER may read."""
     x = pen.source()
     count = pen.random.randint(1, x.shape[-1])
     shape = (*x.shape[:-1], count)
@@ -200,7 +200,7 @@ def top(pen: Pen) -> None:
 
 
 def embedding(pen: Pen) -> None:
-    """EMBEDDING_LOOKUP or GATHER in a table by an ARG_MAX, or a lookup of rows that are known."""
+    """EMBEDDING_LOOKUP or GATHER with indices of an ARG_MAX, or with constant ones."""
     width, count = pen.random.randint(1, 40), pen.random.randint(1, 20)
     scales = 10 ** pen.arrays.uniform(-3, -1, count if pen.may(0.5) else 1)
     data = pen.arrays.integers(-128, 127, (count, width), endpoint=True)
@@ -214,25 +214,25 @@ def embedding(pen: Pen) -> None:
         return
     rows = pen.random.randint(1, 9)
     x = pen.input((rows, count), pen.one_of(("int8", "float32")))
-    # as the delegate proves it of the graph
+    # as the delegate can prove
     limits = np.zeros(rows, np.int64), np.full(rows, count - 1, np.int64)
     places = replace(tensor((rows,), "int32"), ranges=limits)
     pen.join(node("ARG_MAX", [x, numbers(1)], [places], {"output_type": "int32"}))
     if stored == "int4" and pen.may(0.5):
         table = replace(table, quantization=Quantization((0.1,), (2,)))
-        found = replace(table, shape=(rows, width), data=None)
-        pen.join(node("GATHER", [table, places], [found]))
+        result = replace(table, shape=(rows, width), data=None)
+        pen.join(node("GATHER", [table, places], [result]))
         if pen.may(0.3):
-            flat = replace(found, shape=(rows * width,))
-            pen.join(node("RESHAPE", [found, numbers(flat.shape)], [flat]))
-            found = flat
-        pen.add(pen.one_of(("DEQUANTIZE", "CAST")), [found], dtype="float32")
+            flat = replace(result, shape=(rows * width,))
+            pen.join(node("RESHAPE", [result, numbers(flat.shape)], [flat]))
+            result = flat
+        pen.add(pen.one_of(("DEQUANTIZE", "CAST")), [result], dtype="float32")
         return
     pen.add("EMBEDDING_LOOKUP", [places, table], dtype="float32")
 
 
 def composite(pen: Pen) -> None:
-    """STABLEHLO_COMPOSITE, decomposed into the larger of two, of which one is turned."""
+    """STABLEHLO_COMPOSITE, decomposed into a maximum with a transposed operand."""
     x = pen.source()
     given, turned, larger = (tensor(x.shape, x.dtype, *numbers_of(x)) for _ in range(3))
     nodes = [
@@ -240,24 +240,24 @@ def composite(pen: Pen) -> None:
         node("MAXIMUM", [given, turned], [larger]),
     ]
     options = {"name": "odml.test", "composite_attributes": b"\0\0\1"}
-    made = node("STABLEHLO_COMPOSITE", [x], [replace(larger)], options)
-    pen.join(replace(made, body=graph(nodes, [given])))
+    result = node("STABLEHLO_COMPOSITE", [x], [replace(larger)], options)
+    pen.join(replace(result, body=graph(nodes, [given])))
 
 
 def boxes(pen: Pen) -> None:
-    """What chooses boxes, of new inputs: TFLite's order of equal scores is its C++ library's."""
+    """Non-maximum suppression of new inputs: the order of ties depends on TFLite's C++ library."""
     count, most = pen.random.randint(1, 90), pen.random.randint(1, 9)
     overlap = pen.one_of((0.2, 0.5, 0.9, 1.0))
     kind, sigma = pen.one_of(("float32", "uint8")), pen.one_of((None, None, 0.0, 0.5))
     columns = {"classes": pen.random.randint(1, 5), "has_background": pen.may(0.5)}
-    made = pen.one_of(
+    result = pen.one_of(
         (
             post_process(count, most=most, dtype=kind, overlap=overlap, **columns),
             post_process(count, most=most, overlap=overlap, is_regular=True, **columns),
             suppression(count, most, overlap, sigma=sigma),
         )
     )
-    pen.join(made.nodes[0])
+    pen.join(result.nodes[0])
 
 
 def requantize(pen: Pen) -> None:
@@ -269,7 +269,7 @@ def requantize(pen: Pen) -> None:
         pen.add("QUANTIZE", [x], dtype=pen.one_of(QUANT), about=scale_of(x))
 
 
-# How often each is drawn.
+# Frequencies.
 OFTEN = (
     (6, pair), (8, same), (1, silu), (1, prelu), (3, reduce),
     (3, requantize), (1, select), (1, compare), (1, angle), (1, plain), (2, along_an_axis),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""WHILE and IF that are inlined, over what was drawn before."""
+"""WHILE and IF over earlier tensors, which are inlined."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _VERSIONS = {"int8": 2, "int16": 3}
 
 
 def counted(pen: Pen) -> None:
-    """A loop of two tensors, which change places, stay, or are turned and compared."""
+    """A loop over two tensors, which are swapped, stay, or are transposed and compared."""
     x = pen.source()
     y = pen.operand(x.shape, x.dtype, numbers_of(x))
     rounds, start = pen.one_of((0, 1, 2, 3, 7)), pen.one_of((0, 0, 1))
@@ -28,14 +28,14 @@ def counted(pen: Pen) -> None:
         one, other = own
         nodes: list[Node] = []
         for step in steps:
-            made = tensor(x.shape, x.dtype, *numbers_of(x))
+            result = tensor(x.shape, x.dtype, *numbers_of(x))
             if step in ("larger", "smaller"):
                 op = "MAXIMUM" if step == "larger" else "MINIMUM"
-                nodes.append(node(op, [one, other], [made], version=version))
+                nodes.append(node(op, [one, other], [result], version=version))
             elif step == "turned":
-                nodes.append(node("REVERSE_V2", [one, numbers([axis])], [made]))
+                nodes.append(node("REVERSE_V2", [one, numbers([axis])], [result]))
             if step in ("larger", "smaller", "turned"):
-                one = made
+                one = result
             elif step == "swapped":
                 one, other = other, one
         return nodes, [one, other]
@@ -44,7 +44,7 @@ def counted(pen: Pen) -> None:
 
 
 def branch(pen: Pen) -> None:
-    """An IF whose condition is a constant."""
+    """An IF with a constant condition."""
     x = pen.source()
     y = pen.operand(x.shape, x.dtype, numbers_of(x))
     pen.join(choice(constant(np.array(pen.may(0.5))), [x, y], x.dtype))

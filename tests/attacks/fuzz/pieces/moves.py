@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Moves of values, and resized pictures."""
+"""Moves of values, and resizes of pictures."""
 
 from __future__ import annotations
 
@@ -156,7 +156,7 @@ def block(pen: Pen) -> None:
 
 
 def shuffle(pen: Pen) -> None:
-    """ShuffleNet's join, shuffle and cut of channels."""
+    """ShuffleNet's concatenation, shuffle and split of channels."""
     x = pen.source(4)
     own = numbers_of(x)
     if pen.may(0.8):
@@ -179,7 +179,7 @@ def shuffle(pen: Pen) -> None:
 
 
 def filled(pen: Pen) -> None:
-    """FILL, or ONE_HOT of indices of which many are beyond its depth."""
+    """FILL, or ONE_HOT with many indices beyond its depth."""
     value = pen.operand((), pen.dtype)
     own = numbers_of(value)
     if pen.may(0.4):
@@ -193,7 +193,7 @@ def filled(pen: Pen) -> None:
 
 
 def update(pen: Pen) -> None:
-    """DYNAMIC_UPDATE_SLICE: starts beyond the end, too, of which TFLite takes the last inside."""
+    """DYNAMIC_UPDATE_SLICE, also with starts beyond the end, which TFLite clamps."""
     x = pen.source()
     part = tuple(pen.random.randint(1, size) for size in x.shape)
     kind = pen.one_of(("int32", "int64"))
@@ -211,7 +211,7 @@ def scatter(pen: Pen) -> None:
 
 
 def stablehlo_pad(pen: Pen) -> None:
-    """STABLEHLO_PAD: paddings below 0, too, which cut elements off."""
+    """STABLEHLO_PAD, also with negative padding, which crops."""
     x = pen.source()
     rows = [[pen.one_of((0, 0, 1, 2, 3, -1, -2)) for _ in x.shape] for _ in "ab"]
     names = ("edge_padding_low", "edge_padding_high", "interior_padding")
@@ -220,14 +220,14 @@ def stablehlo_pad(pen: Pen) -> None:
 
 
 def stablehlo_gather(pen: Pen) -> None:
-    """STABLEHLO_GATHER: slices from anywhere, of which TFLite takes the last inside."""
+    """STABLEHLO_GATHER with any starts, which TFLite clamps."""
     x = pen.source()
     rank, count = len(x.shape), pen.random.randint(1, 9)
     slices = [pen.random.randint(1, size) for size in x.shape]
     mapped = pen.random.sample(range(rank), pen.random.randint(1, rank))
     dropped = [axis for axis, size in enumerate(slices) if size == 1 and pen.may(0.5)]
-    kept = rank - len(dropped)
-    offsets = sorted(pen.random.sample(range(kept + 1), kept))
+    remaining = rank - len(dropped)
+    offsets = sorted(pen.random.sample(range(remaining + 1), remaining))
     kind, shape = pen.one_of(("int32", "int64")), (count, len(mapped))
     places = numbers(pen.arrays.integers(-2, 20, shape), kind)
     options = {
@@ -238,14 +238,14 @@ def stablehlo_gather(pen: Pen) -> None:
         "slice_sizes": slices,
     }
     sizes = iter([size for axis, size in enumerate(slices) if axis not in dropped])
-    wanted = [next(sizes) if axis in offsets else count for axis in range(kept + 1)]
+    wanted = [next(sizes) if axis in offsets else count for axis in range(remaining + 1)]
     result = tensor(wanted, x.dtype, *numbers_of(x))
     indices = places if pen.may(0.5) else pen.input(shape, kind)
     pen.join(node("STABLEHLO_GATHER", [x, indices], [result], options))
 
 
 def stablehlo_scatter(pen: Pen) -> None:
-    """STABLEHLO_SCATTER: rows of updates to constant places, some of them beyond the end."""
+    """STABLEHLO_SCATTER of rows to constant positions, some beyond the end."""
     x = pen.source()
     mapped = pen.random.sample(range(len(x.shape)), pen.random.randint(1, len(x.shape)))
     picks = pen.random.randint(1, 9)
@@ -259,7 +259,7 @@ def stablehlo_scatter(pen: Pen) -> None:
     pen.join(scattered([x, places, updates], op, window, inserted, tuple(mapped), 1))
 
 
-# How often each is drawn.
+# Frequencies.
 OFTEN = (
     (2, resize), (2, pad), (2, join), (2, part), (3, reshape),
     (4, move), (2, strided_slice), (2, block), (2, shuffle), (1, filled), (1, update), (1, scatter),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ops that remember. Of floats only alone: the bounds of other graphs know no runs before."""
+"""Ops with state. Float ones only alone, because other graphs' bounds ignore earlier runs."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ def filters(pen: Pen) -> None:
     kind = _kind(pen, ("hybrid", "float32"))
     sizes = pen.one_of((1, 1, 2, 3)), *(pen.one_of((1, 3, 8, 17, 33, 64)) for _ in range(2))
     shape = (*sizes, pen.one_of((1, 2, 4)), pen.one_of((1, 2, 5, 9, 37)))
-    made = svdf(kind, shape, pen.may(0.8), kind == "hybrid" and pen.may(0.5))
-    pen.join(made.nodes[0])
+    result = svdf(kind, shape, pen.may(0.8), kind == "hybrid" and pen.may(0.5))
+    pen.join(result.nodes[0])
 
 
 def _shape(pen: Pen) -> tuple[int, int, int, int]:
@@ -51,14 +51,14 @@ def cells_in_both_directions(pen: Pen) -> None:
         raise Skip
     kind, shape = pen.one_of(("hybrid", "float32")), _shape(pen)
     is_time_major = pen.may(0.5)
-    # TFLite merges outputs of several rows wrongly unless steps come first.
+    # TFLite merges outputs of several rows wrongly unless time_major.
     is_merged = pen.may(0.5) and (is_time_major or shape[0] == 1)
     form = _form(pen, kind, _FORMS) + pen.one_of(("", "", "-auxiliary", "-linked"))
     pen.join(both_lstm(kind, shape, form, is_merged, is_time_major).nodes[0])
 
 
 def units(pen: Pen) -> None:
-    """RNN and the sequences of it."""
+    """RNN and its sequence ops."""
     if pen.length > 1:
         raise Skip
     kind = pen.one_of(("hybrid", "float32"))
@@ -66,7 +66,7 @@ def units(pen: Pen) -> None:
     is_both = op.startswith("BI")
     forms = ("", "-merged", "-auxiliary") if is_both else ("",)
     form = _form(pen, kind, forms)
-    # TFLite is wrong in both directions of hybrid ones whose steps come first.
+    # TFLite is wrong for hybrid bidirectional ones that are time_major.
     if op != "RNN" and not (is_both and kind == "hybrid") and pen.may(0.5):
         form += "-time_major"
     function = pen.one_of(("NONE", "RELU", "RELU6", "RELU_N1_TO_1", "TANH"))

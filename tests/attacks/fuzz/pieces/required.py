@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Nodes of which TFLite fails on some values: computed divisors and indices.
+"""Nodes on which TFLite fails for some values: computed divisors and indices.
 
-Mostly a clamp keeps those from them. Where one is named BEYOND it lets one of them through, and
+Mostly a clamp prevents these values. One named BEYOND lets one of them through, and
 TFLite and the delegate fail on some inputs.
 """
 
@@ -17,17 +17,17 @@ from tests.attacks.fuzz.drawing import QUANT, Numbers, Pen, Skip, numbers_of, sc
 from tflite_opencl.models.build import FUSED, numbers
 
 _BEYOND = "beyond"
-_OPEN = 0.2  # of the clamps
+_OPEN = 0.2  # name of clamps
 _PLACES = ((1,), (4,), (2, 3))
 
 
 def may_fail(whole: Graph) -> bool:
-    """Whether a clamp of a graph lets values through on which TFLite fails."""
+    """Whether a clamp of a graph lets failing values through."""
     return any(each.name == _BEYOND for each in whole.tensors)
 
 
 def required(pen: Pen) -> None:
-    """One of them."""
+    """A node with a requirement."""
     pen.is_clamped = True
     try:
         pen.one_of((_divided, _divided, _picked, _picked_by_rows, _scattered))(pen)
@@ -36,7 +36,7 @@ def required(pen: Pen) -> None:
 
 
 def _divided(pen: Pen) -> None:
-    """DIV, FLOOR_DIV or FLOOR_MOD by divisors above 0 or below."""
+    """DIV, FLOOR_DIV or FLOOR_MOD with positive or negative divisors."""
     x = pen.source()
     op = pen.one_of(("DIV", "DIV", "FLOOR_DIV", "FLOOR_MOD"))
     shape = pen.narrowed(x.shape)
@@ -45,7 +45,7 @@ def _divided(pen: Pen) -> None:
         y = pen.input(shape, x.dtype)
     given = numbers_of(y)
     zero = int(given[1]) if given and op == "DIV" else 0
-    # The least integer over -1 ends the process in TFLite.
+    # The smallest integer divided by -1 crashes TFLite.
     step = pen.one_of((1, -1 if x.dtype in (*QUANT, "float32") else -2))
     bound = zero if (is_open := pen.may(_OPEN)) else zero + step
     if x.dtype == "bool" or (
@@ -63,7 +63,7 @@ def _divided(pen: Pen) -> None:
 def _clamped(
     pen: Pen, op: str, x: Tensor, bounds: Sequence[float], is_open: bool = False
 ) -> Tensor:
-    """Return the larger or smaller of a tensor and of bounds, along the last dimension."""
+    """Return the maximum or minimum of a tensor and bounds, along the last dimension."""
     given: Numbers = numbers_of(x)
     bound = pen.constant((len(bounds),), x.dtype, given, np.array(bounds))
     if is_open:
@@ -73,17 +73,17 @@ def _clamped(
 
 
 def _indices(pen: Pen, shape: Sequence[int], sizes: Sequence[int], kind: str) -> Tensor:
-    """Return computed coordinates of so many elements. Shapes: shape -> (*shape, coordinates)"""
+    """Return computed coordinates. Shapes: shape -> (*shape, coordinates)"""
     own = (*shape, len(sizes))
-    found = [each for each in pen.pool if (each.shape, each.dtype) == (own, kind)]
-    x = pen.one_of(found) if found and pen.may(0.5) else pen.input(own, kind)
+    results = [each for each in pen.pool if (each.shape, each.dtype) == (own, kind)]
+    x = pen.one_of(results) if results and pen.may(0.5) else pen.input(own, kind)
     is_open = pen.may(_OPEN)
     low = _clamped(pen, "MAXIMUM", x, [0] * len(sizes))
     return _clamped(pen, "MINIMUM", low, [size - (not is_open) for size in sizes], is_open)
 
 
 def _picked(pen: Pen) -> None:
-    """GATHER, by numbers that were floats."""
+    """GATHER with indices converted from floats."""
     x, floats = pen.source(), pen.source(dtype="float32")
     is_open = pen.may(_OPEN)
     low = _clamped(pen, "MAXIMUM", floats, [0.0])
@@ -103,7 +103,7 @@ def _picked_by_rows(pen: Pen) -> None:
 
 
 def _scattered(pen: Pen) -> None:
-    """SCATTER_ND, into rows of which some may be named twice."""
+    """SCATTER_ND, possibly with duplicate rows."""
     like = pen.source()
     shape = pen.shape(pen.one_of((1, 2, 3, 4)))
     depth, places = pen.random.randint(1, len(shape)), pen.one_of(_PLACES)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sizes that a graph computes from shapes, as converters write Flatten, U-Nets and masks.
+"""Sizes computed from shapes, as converters write Flatten, U-Nets and masks.
 
-Folding makes constants of them. Left to the CPU, some of them make tensors dynamic.
+Folding makes them constant. On the CPU, some of them make tensors dynamic.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ def _packed(pen: Pen, parts: list[Tensor]) -> Tensor:
 
 
 def _sized(pen: Pen, computed: Tensor) -> None:
-    """Let the last node read its sizes, which are its second input, from a computed tensor."""
+    """Replace the last node's sizes, its second input, by a computed tensor."""
     last = pen.nodes[-1]
     pen.nodes[-1] = replace(last, inputs=(last.inputs[0], computed, *last.inputs[2:]))
 
 
 def flatten(pen: Pen) -> None:
-    """Keras' Flatten and Reshape: the batch is read from the shape, the rest is known."""
+    """Keras' Flatten and Reshape: the batch is read from the shape, the rest is constant."""
     x = pen.source()
     shape = _shape_of(pen, x)
     rest = math.prod(x.shape[1:])
@@ -51,7 +51,7 @@ def flatten(pen: Pen) -> None:
 
 
 def back(pen: Pen) -> None:
-    """What was made flat gets the shape of what it was made of, as norms of groups do."""
+    """A flattened tensor is reshaped back, as in group norm."""
     x = pen.source()
     shape = _shape_of(pen, x)
     flat = [1, -1] if x.shape[0] == 1 else [-1]
@@ -67,7 +67,7 @@ def _alone(y: Tensor, flat: list[int]) -> list[Tensor | None]:
 
 
 def twice_as_large(pen: Pen) -> None:
-    """A picture is resized to a multiple of its own size."""
+    """A picture is resized to a multiple of its size."""
     x, factor = pen.source(4), pen.one_of((1, 2, 3))
     shape = _shape_of(pen, x)
     places = [numbers([place]) for place in (1, 3, 1)]
@@ -79,7 +79,7 @@ def twice_as_large(pen: Pen) -> None:
 
 
 def like(pen: Pen) -> None:
-    """A constant is broadcast to the shape of another tensor, or fills it."""
+    """A constant is broadcast to another tensor's shape, or fills it."""
     x = pen.source()
     shape = _shape_of(pen, x)
     value = pen.operand((1,) * len(x.shape), x.dtype, numbers_of(x))
@@ -88,7 +88,7 @@ def like(pen: Pen) -> None:
 
 
 def all_but_some(pen: Pen) -> None:
-    """The size of a SLICE is computed: a dimension is one shorter, if it can be."""
+    """A SLICE with a computed size, one shorter in a dimension if possible."""
     x = pen.source()
     less = [int(size > 1 and pen.may(0.5)) for size in x.shape]
     shape = _shape_of(pen, x)
@@ -99,5 +99,5 @@ def all_but_some(pen: Pen) -> None:
     pen.nodes[-1] = replace(last, inputs=(*last.inputs[:2], sizes))
 
 
-# How often each is drawn.
+# Frequencies.
 OFTEN = ((2, flatten), (1, back), (1, twice_as_large), (1, like), (1, all_but_some))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sums of products, and what passes make one with them."""
+"""Sums of products, and nodes that passes fuse with them."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from delegate.inspect import Quantization, Tensor
 from tests.attacks.fuzz.drawing import CHANNELS, QUANT, Pen, Skip, numbers_of, scale_of
 from tflite_opencl.models.build import FUSED, as_int4, in_blocks, numbers, stored_as
 
-_MOST_STEPS = 10_000_000  # multiplications of a node: TFLite's reference kernels are slow
+_MOST_STEPS = 10_000_000  # most multiplications of a node: TFLite's reference kernels are slow
 
 
 def _weights(
     pen: Pen, x: Tensor, shape: tuple[int, ...], axis: int, may_have_zero: bool = True
 ) -> tuple[list[Any], float]:
-    """Return weights with a bias, and what the scale of the sums is about.
+    """Return weights, a bias, and the approximate scale of the sums.
 
-    `may_have_zero`: whether TFLite takes int8 weights with a zero point there.
+    `may_have_zero`: whether TFLite accepts int8 weights with a zero point.
     """
     count = shape[axis]
     terms = math.prod(shape) // count
@@ -55,12 +55,11 @@ def _weights(
 
 
 def _hybrid_weights(pen: Pen, shape: tuple[int, ...], axis: int) -> list[Any]:
-    """Return weights of 8 bits or fewer for floats, of one scale or one a channel, and a bias."""
+    """Return hybrid weights of 8 bits or fewer, per tensor or per channel, and a bias."""
     scales = 10 ** pen.arrays.uniform(-3, -1, shape[axis] if pen.may(0.5) else 1)
     data = pen.arrays.integers(-127, 127, shape, endpoint=True)
     weights = dataclasses.replace(
-        pen.constant(shape, "int8", (1.0, 0), data),
-        quantization=_numbers_of_channels(scales, axis),
+        pen.constant(shape, "int8", (1.0, 0), data), quantization=_numbers_of_channels(scales, axis)
     )
     stored = stored_as(weights, pen.one_of(("int8",) * 6 + ("int4", "int2")))
     if len(shape) == 2 and shape[0] > 3 and shape[1] > 31 and pen.may(0.3):
@@ -71,13 +70,13 @@ def _hybrid_weights(pen: Pen, shape: tuple[int, ...], axis: int) -> list[Any]:
 
 
 def _numbers_of_channels(scales: Any, axis: int, zero: int = 0) -> Quantization:
-    """Return the quantisation of these scales, a channel each along an axis."""
+    """Return the per-channel quantisation of these scales along an axis."""
     rounded = tuple(float(np.float32(each)) for each in scales)
     return Quantization(rounded, (zero,) * len(rounded), axis)
 
 
 def _places(pen: Pen) -> dict[str, Any]:
-    """Return the options of a window that slides."""
+    """Return the options of a sliding window."""
     stride = pen.one_of((1, 1, 2, 3))
     return {
         "padding": pen.one_of(("SAME", "VALID")),
@@ -177,12 +176,12 @@ def fully_connected(pen: Pen) -> None:
     if x.dtype == "float32" and pen.may(0.5):
         weights, about = _hybrid_weights(pen, (count, width), 0), None
         options["asymmetric_quantize_inputs"] = pen.may(0.6)
-    elif x.dtype != "int16" and pen.may(0.3):  # a matrix that is computed, or might be
+    elif x.dtype != "int16" and pen.may(0.3):  # a matrix that is not constant, or may not be
         weights = [pen.operand((count, width), x.dtype)]
         about = _about_product(x, weights[0], width)
     else:
         weights, about = _weights(pen, x, (count, width), 0)
-    if weights[0].blocks is not None:  # TFLite passes over an activation
+    if weights[0].blocks is not None:  # TFLite ignores an activation
         options["fused_activation_function"] = "NONE"
     options["keep_num_dims"] = not is_flat and pen.may(0.4)
     pen.add("FULLY_CONNECTED", [x, *weights], options, about=about)
@@ -208,7 +207,7 @@ def batch_matmul(pen: Pen) -> None:
 
 
 def _about_product(x: Tensor, y: Tensor, terms: int) -> float | None:
-    """Return a scale for the sums of so many products; floats have none."""
+    """Return a scale for sums of some products; None for floats."""
     if x.dtype not in QUANT:
         return None
     return scale_of(x) * scale_of(y) * math.sqrt(terms) * (60 if x.dtype != "int16" else 9000)
@@ -222,7 +221,7 @@ def pool(pen: Pen, x: Tensor | None = None) -> None:
 
 
 def padded(pen: Pen) -> None:
-    """PAD, and the one that reads it."""
+    """PAD, and a node that reads it."""
     x = pen.source(4)
     rows = [[0, 0], *([pen.random.randint(0, 3) for _ in "ab"] for _ in "hw"), [0, 0]]
     (y,) = pen.add("PAD", [x, numbers(rows)], given=numbers_of(x))
@@ -234,7 +233,7 @@ def padded(pen: Pen) -> None:
 
 
 def residual(pen: Pen) -> None:
-    """A convolution, and the sum of its result and another tensor."""
+    """A convolution, and the sum of its output and another tensor."""
     y = conv_2d(pen)
     pen.hide(y)
     other = pen.operand(y.shape, y.dtype)
@@ -244,7 +243,7 @@ def residual(pen: Pen) -> None:
     pen.add("ADD", operands, options, about=about)
 
 
-# How often each is drawn.
+# Frequencies.
 OFTEN = (
     (6, conv_2d), (3, fully_connected), (2, transpose_conv), (3, pool), (1, conv_3d),
     (2, batch_matmul), (3, padded), (3, residual),

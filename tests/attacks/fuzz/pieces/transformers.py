@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Chains of floats as transformers have them, which passes make one kernel of."""
+"""Float chains of transformers, which passes fuse."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def _add(
 
 
 def norm(pen: Pen) -> None:
-    """The root mean square norm of rows."""
+    """RMS norm of rows."""
     x = pen.source(dtype="float32")
     square = _add(pen, "MUL", [x, x])
     mean = _add(pen, "MEAN", [square, numbers([len(x.shape) - 1])], {"keep_dims": True})
@@ -36,7 +36,7 @@ def norm(pen: Pen) -> None:
 
 
 def layer_norm(pen: Pen) -> None:
-    """The norm of rows by their mean and variance."""
+    """Layer norm of rows."""
     x = pen.source(dtype="float32")
     axis = numbers([len(x.shape) - 1])
     mean = _add(pen, "MEAN", [x, axis], {"keep_dims": True})
@@ -63,7 +63,7 @@ def share(pen: Pen) -> None:
 
 
 def scaled(pen: Pen) -> None:
-    """Rows, with others added or not, that are scaled and moved column by column."""
+    """Rows, optionally with a residual, scaled and shifted by column."""
     x = pen.source(dtype="float32")
     inner = [_add(pen, "ADD", [x, pen.operand(x.shape, "float32")])] if pen.may(0.6) else []
     last = inner[-1] if inner else x
@@ -74,7 +74,7 @@ def scaled(pen: Pen) -> None:
 
 
 def rope(pen: Pen) -> None:
-    """Pairs of the halves of rows that turn by angles."""
+    """Rotary embedding over halves of rows."""
     rank = pen.one_of((2, 3, 3, 4))
     shape = (*pen.shape(rank)[:-1], 2 * pen.one_of((1, 2, 4, 7, 8, 16)))
     x = pen.input(shape, "float32")
@@ -96,7 +96,7 @@ def rope(pen: Pen) -> None:
 
 
 def gate(pen: Pen) -> None:
-    """A gate by its logistic function, and what it lets through."""
+    """SwiGLU's gate."""
     x = pen.source(dtype="float32")
     share = _add(pen, "LOGISTIC", [x], {})
     silu = _add(pen, "MUL", [x, share])
@@ -106,7 +106,7 @@ def gate(pen: Pen) -> None:
 
 
 def attention(pen: Pen) -> None:
-    """Scores, with a mask or without, their softmax, and what it takes of the values."""
+    """Attention, with or without a mask."""
     outer = pen.one_of(((1,), (2,), (3,), (1, 2), (2, 3)))
     rows, places = pen.one_of((1, 1, 3, 9, 19)), pen.one_of((1, 4, 7, 12, 33, 64))
     head = pen.one_of((1, 4, 8, 14, 16, 32, 64))
@@ -130,9 +130,9 @@ def attention(pen: Pen) -> None:
 
 
 def shifts(pen: Pen) -> None:
-    """int4 weights in blocks, and a second product that shifts each block's."""
+    """Blockwise int4 weights, and a second product with the blocks' shifts."""
     if pen.length > 1:
-        raise Skip  # the reference kernel, which judges longer graphs, passes over the scales
+        raise Skip  # the reference kernel, the oracle of longer graphs, ignores the scales
     size, blocks = pen.one_of(((32, 1), (32, 2), (32, 5), (64, 2), (8, 4), (10, 4)))
     rows, count = pen.one_of((1, 1, 2, 3, 7, 40)), pen.one_of((4, 7, 16, 17, 33, 40))
     x, sums = (pen.input((rows, width), "float32") for width in (size * blocks, blocks))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Digests are remembered as long as a file is the same, and no longer."""
+"""Digests are remembered as long as a file does not change."""
 
 from __future__ import annotations
 
@@ -21,45 +21,50 @@ def no_clock(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def digest_of(path: Path) -> tuple[str, bool]:
-    """Return the digest of a file's first two bytes, and whether they were read for it."""
+    """Return the digest of a file's first two bytes, and whether they were read."""
     reads = []
 
     def compute() -> str:
         reads.append(path)
         return path.read_bytes()[:2].hex()
 
-    found = FileDigests(path.stat())
-    answer = found.of(0, 2, compute)
+    file_digests = FileDigests(path.stat())
+    answer = file_digests.of(0, 2, compute)
     cache.keep_digests()
     return answer, bool(reads)
 
 
-def test_it_is_computed_once(tmp_path: Path) -> None:
+def test_digest_is_computed_once(tmp_path: Path) -> None:
     path = tmp_path / "weights"
     path.write_bytes(b"abc")
     assert digest_of(path) == ("6162", True)
     assert digest_of(path) == ("6162", False)
 
 
-def test_each_part_has_its_own(tmp_path: Path) -> None:
+def test_each_part_has_a_digest(tmp_path: Path) -> None:
     path = tmp_path / "weights"
     path.write_bytes(b"abc")
-    found = FileDigests(path.stat())
-    assert [found.of(0, 2, lambda: "one"), found.of(1, 2, lambda: "other")] == ["one", "other"]
+    file_digests = FileDigests(path.stat())
+    assert [file_digests.of(0, 2, lambda: "one"), file_digests.of(1, 2, lambda: "other")] == [
+        "one",
+        "other",
+    ]
 
 
-def test_of_a_file_that_was_written_to_it_is_another(tmp_path: Path) -> None:
+def test_modified_file_has_new_digest(tmp_path: Path) -> None:
     path = tmp_path / "weights"
     path.write_bytes(b"abc")
     digest_of(path)
     before = path.stat()
     with path.open("r+b") as file:
         file.write(b"b")
-    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))  # its change is seen all the same
+    os.utime(
+        path, ns=(before.st_atime_ns, before.st_mtime_ns)
+    )  # the change is detected although the times are equal
     assert digest_of(path) == ("6262", True)
 
 
-def test_of_a_file_in_its_place_it_is_another(tmp_path: Path) -> None:
+def test_replaced_file_has_new_digest(tmp_path: Path) -> None:
     path, other = tmp_path / "weights", tmp_path / "other"
     path.write_bytes(b"abc")
     digest_of(path)
@@ -68,7 +73,7 @@ def test_of_a_file_in_its_place_it_is_another(tmp_path: Path) -> None:
     assert digest_of(path) == ("7879", True)
 
 
-def test_a_file_that_was_just_written_may_change_again(
+def test_recently_written_file_is_not_remembered(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(digests, "_SETTLED_SECONDS", 2)
@@ -78,7 +83,7 @@ def test_a_file_that_was_just_written_may_change_again(
     assert digest_of(path) == ("6162", True)
 
 
-def test_of_a_small_file_nothing_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_small_file_is_not_remembered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(digests, "_LEAST_BYTES", 4)
     path = tmp_path / "weights"
     path.write_bytes(b"abc")
@@ -86,7 +91,7 @@ def test_of_a_small_file_nothing_is_kept(tmp_path: Path, monkeypatch: pytest.Mon
     assert digest_of(path) == ("6162", True)
 
 
-def test_a_damaged_entry_is_computed_again(tmp_path: Path) -> None:
+def test_damaged_entry_is_computed_again(tmp_path: Path) -> None:
     path = tmp_path / "weights"
     path.write_bytes(b"abc")
     digest_of(path)
@@ -95,7 +100,7 @@ def test_a_damaged_entry_is_computed_again(tmp_path: Path) -> None:
     assert digest_of(path) == ("6162", True)
 
 
-def test_a_mapped_file_remembers(tmp_path: Path) -> None:
+def test_digest_of_mapped_file_is_remembered(tmp_path: Path) -> None:
     cache.write_cached("constants/" + "a" * 40, b"abc")
     mapped = cache.mapped("constants/" + "a" * 40)
     assert mapped is not None
@@ -106,7 +111,7 @@ def test_a_mapped_file_remembers(tmp_path: Path) -> None:
     assert again.digests.of(0, 3, lambda: "other") == "one"
 
 
-def test_files_may_be_opened_while_digests_are_saved(tmp_path: Path) -> None:
+def test_files_can_be_opened_while_digests_are_saved(tmp_path: Path) -> None:
     path = tmp_path / "weights"
     path.write_bytes(b"abc")
     status, is_done = path.stat(), threading.Event()

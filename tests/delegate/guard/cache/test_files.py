@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files of the cache: whole or not there, and a folder that takes none is said once."""
+"""Cache files are complete or absent, and an unusable folder is reported once."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from hypothesis import strategies as st
 
 from delegate.guard import cache
 from delegate.inspect import CacheError
-from tests.support.known import written_files
+from tests.support.cache_files import written_files
 
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty cache folder of the test's own, not yet made, about which nothing was said."""
+    """A new cache folder, not created yet, without earlier warnings."""
     monkeypatch.setenv("TFLITE_OPENCL_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr("delegate.guard.cache.folder._warned", set())
     return tmp_path / "cache"
 
 
-def test_the_folder_is_the_user_s_unless_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_default_folder_is_users(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("TFLITE_OPENCL_CACHE")
     monkeypatch.setenv("XDG_CACHE_HOME", "/somewhere")
     assert cache.cache_folder() == Path("/somewhere/tflite-opencl")
@@ -36,9 +36,7 @@ def test_the_folder_is_the_user_s_unless_named(monkeypatch: pytest.MonkeyPatch) 
     assert cache.cache_folder() == Path("/elsewhere")
 
 
-def test_without_a_home_the_folder_is_one_that_nobody_can_make(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_without_home_nothing_is_cached(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("TFLITE_OPENCL_CACHE", "XDG_CACHE_HOME", "HOME"):
         monkeypatch.delenv(name, raising=False)
 
@@ -49,7 +47,7 @@ def test_without_a_home_the_folder_is_one_that_nobody_can_make(
     assert cache.cache_folder() == Path("/dev/null/no-home/tflite-opencl")
 
 
-def test_what_was_stored_is_loaded(folder: Path) -> None:
+def test_stored_content_is_loaded(folder: Path) -> None:
     assert cache.load("a/b.bin") is None
     assert cache.store("a/b.bin", b"one")
     assert cache.store("a/b.bin", b"two")
@@ -60,7 +58,7 @@ def test_what_was_stored_is_loaded(folder: Path) -> None:
 
 
 @given(place=st.integers(0, 35 * 8 - 1))
-def test_a_flipped_bit_is_noticed(folder: Path, place: int) -> None:
+def test_flipped_bit_is_detected(folder: Path, place: int) -> None:
     cache.store("x", b"abc")
     content = bytearray((folder / "x").read_bytes())
     assert len(content) == 35
@@ -70,13 +68,13 @@ def test_a_flipped_bit_is_noticed(folder: Path, place: int) -> None:
 
 
 @pytest.mark.parametrize("length", [0, 1, 31, 32, 34, 36])
-def test_a_wrong_length_is_noticed(folder: Path, length: int) -> None:
+def test_wrong_length_is_detected(folder: Path, length: int) -> None:
     cache.store("x", b"abc")
     (folder / "x").write_bytes(((folder / "x").read_bytes() + b"?")[:length])
     assert cache.load("x") is None
 
 
-def test_an_entry_under_another_s_name_is_not_loaded(folder: Path) -> None:
+def test_renamed_entry_is_not_loaded(folder: Path) -> None:
     for name in ("programs/one.bin", "programs/two.bin"):
         cache.store(name, name.encode())
     shutil.copy(folder / "programs/one.bin", folder / "programs/two.bin")
@@ -84,7 +82,7 @@ def test_an_entry_under_another_s_name_is_not_loaded(folder: Path) -> None:
     assert cache.load("programs/two.bin") is None
 
 
-def test_only_the_user_enters_the_folder(folder: Path) -> None:
+def test_folder_is_private(folder: Path) -> None:
     before = os.umask(0o002)
     try:
         cache.store("programs/x", b"abc")
@@ -100,7 +98,7 @@ def test_only_the_user_enters_the_folder(folder: Path) -> None:
 
 @pytest.mark.parametrize("writable", [".", "programs", "programs/x"])
 @pytest.mark.parametrize("bit", [0o020, 0o002], ids=["group", "others"])
-def test_what_others_may_write_is_not_used_and_said_once(
+def test_folder_writable_by_others_is_refused_with_one_warning(
     folder: Path, caplog: pytest.LogCaptureFixture, writable: str, bit: int
 ) -> None:
     cache.store("programs/x", b"abc")
@@ -118,7 +116,7 @@ def test_what_others_may_write_is_not_used_and_said_once(
     )
 
 
-def test_what_another_user_owns_is_not_used_and_said_once(
+def test_folder_of_another_user_is_refused_with_one_warning(
     folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     cache.store("x", b"abc")
@@ -136,9 +134,7 @@ def test_what_another_user_owns_is_not_used_and_said_once(
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root gives a file away")
-def test_an_entry_of_another_user_is_not_used(
-    folder: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_entry_of_another_user_is_not_used(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
     cache.store("x", b"abc")
     os.chown(folder / "x", 65534, 65534)
     with caplog.at_level(logging.WARNING, "delegate"):
@@ -147,41 +143,36 @@ def test_an_entry_of_another_user_is_not_used(
     assert f"{folder}/x is not used: it belongs to another user" in message
 
 
-def test_what_is_no_file_is_not_loaded(folder: Path) -> None:
-    (folder / "x").mkdir(parents=True)
-    assert cache.load("x") is None
+def _open_part(name: str, content: bytes) -> None:
+    with cache.open_part(name, is_rest=False) as file:
+        file.write(content)
 
 
 ODD: dict[str, Callable[[Path], object]] = {
     "a folder": lambda path: path.mkdir(),
-    "a pipe": os.mkfifo,
+    "a pipe": os.mkfifo,  # opening it would wait for a writer
     "a link to itself": lambda path: path.symlink_to(path),
     "a link to nothing": lambda path: path.symlink_to(path.parent / "nothing" / "there"),
 }
 
 
+@pytest.mark.parametrize("write", [cache.write_cached, cache.store, _open_part])
 @pytest.mark.parametrize("odd", ODD)
-def test_what_is_no_file_is_replaced(folder: Path, odd: str) -> None:
+def test_special_file_is_replaced(
+    folder: Path, odd: str, write: Callable[[str, bytes], object]
+) -> None:
+    if (odd, write) == ("a folder", _open_part):
+        pytest.skip("it does not replace folders")
     folder.mkdir(mode=0o700)
     ODD[odd](folder / "x")
     assert cache.load("x") is None
     assert cache.sha256_of("x") is None
-    cache.write_cached("x", b"abc")
-    assert (folder / "x").read_bytes() == b"abc"
+    write("x", b"abc")
+    assert (folder / "x").read_bytes()[-3:] == b"abc"
     assert not (folder / "x").is_symlink()
 
 
-@pytest.mark.parametrize("odd", [each for each in ODD if each != "a folder"])
-def test_a_part_replaces_what_is_no_file(folder: Path, odd: str) -> None:
-    folder.mkdir(mode=0o700)
-    ODD[odd](folder / "x")
-    with cache.open_part("x", is_rest=False) as file:
-        file.write(b"abc")
-    assert (folder / "x").read_bytes() == b"abc"
-    assert not (folder / "x").is_symlink()
-
-
-def test_a_link_s_target_is_not_written(folder: Path, tmp_path: Path) -> None:
+def test_store_does_not_follow_links(folder: Path, tmp_path: Path) -> None:
     precious = tmp_path / "precious"
     precious.write_text("precious")
     folder.mkdir(mode=0o700)
@@ -197,7 +188,7 @@ def test_a_link_s_target_is_not_written(folder: Path, tmp_path: Path) -> None:
         assert precious.read_text() == "precious"
 
 
-def test_a_folder_with_files_stays_and_is_said(folder: Path) -> None:
+def test_non_empty_folder_in_place_of_entry_is_reported(folder: Path) -> None:
     (folder / "x").mkdir(parents=True, mode=0o700)
     (folder / "x" / "precious").write_text("precious")
     with pytest.raises(CacheError, match=f"cannot write {folder}/x: Directory not empty"):
@@ -206,13 +197,13 @@ def test_a_folder_with_files_stays_and_is_said(folder: Path) -> None:
     assert (folder / "x" / "precious").read_text() == "precious"
 
 
-def test_the_checksum_is_that_of_sha256sum(folder: Path) -> None:
-    content = bytes(range(256)) * 8192  # more than one part
+def test_checksum_is_that_of_sha256sum(folder: Path) -> None:
+    content = bytes(range(256)) * 8192  # more than one chunk
     cache.write_cached("x", content)
     assert cache.sha256_of("x") == hashlib.sha256(content).hexdigest()
 
 
-def test_a_folder_that_cannot_be_made_is_said_once(
+def test_failure_to_create_folder_is_reported_once(
     folder: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     folder.write_text("a file is in its place")
@@ -223,10 +214,16 @@ def test_a_folder_that_cannot_be_made_is_said_once(
     (message,) = caplog.messages
     assert message.startswith("each start takes longer without the cache: cannot write ")
     assert str(folder) in message
+    with pytest.raises(CacheError) as caught:
+        cache.write_cached("model.bin", b"new")
+    text = str(caught.value)
+    assert str(folder) in text
+    assert cache.ENVIRONMENT_VARIABLE in text
+    assert "\n" not in text
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full here")
-def test_a_full_disk_is_said_once_and_leaves_no_part(
+def test_full_disk_is_reported_once_and_leaves_no_temporary_file(
     folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     cache.store("x", b"old")
@@ -246,47 +243,31 @@ def test_a_full_disk_is_said_once_and_leaves_no_part(
     assert written_files(folder) == ["x"]
 
 
-def test_a_failed_write_leaves_the_old_file_and_no_part(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("error", "raised", "text"),
+    [
+        (
+            OSError(errno.ENOSPC, "No space left on device"),
+            CacheError,
+            r"model\.bin: No space left",
+        ),
+        (KeyboardInterrupt(), KeyboardInterrupt, "^$"),
+    ],
+)
+def test_failed_write_keeps_old_file_and_leaves_no_temporary_file(
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    error: BaseException,
+    raised: type[BaseException],
+    text: str,
 ) -> None:
     cache.write_cached("model.bin", b"old")
 
-    def full(*_: object) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
+    def fail(*_: object) -> None:
+        raise error
 
-    monkeypatch.setattr(os, "replace", full)
-    with pytest.raises(CacheError, match=r"model\.bin: No space left on device"):
+    monkeypatch.setattr(os, "replace", fail)
+    with pytest.raises(raised, match=text):
         cache.write_cached("model.bin", b"new")
     assert (folder / "model.bin").read_bytes() == b"old"
     assert written_files(folder) == ["model.bin"]
-
-
-def test_an_interrupt_leaves_no_part(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupt(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(os, "replace", interrupt)
-    with pytest.raises(KeyboardInterrupt):
-        cache.write_cached("model.bin", b"new")
-    assert written_files(folder) == []
-
-
-def test_a_folder_that_cannot_be_made_is_one_clear_line(folder: Path) -> None:
-    folder.write_text("a file where the folder should be")
-    with pytest.raises(CacheError) as caught:
-        cache.write_cached("model.bin", b"new")
-    text = str(caught.value)
-    assert str(folder) in text
-    assert cache.ENVIRONMENT_VARIABLE in text
-    assert "\n" not in text
-
-
-def test_a_pipe_is_no_entry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    # Reading one would wait for whoever writes.
-    monkeypatch.setenv(cache.ENVIRONMENT_VARIABLE, str(tmp_path))
-    assert cache.store("tune/entry", b"7")
-    (tmp_path / "tune/entry").unlink()
-    os.mkfifo(tmp_path / "tune/entry", 0o600)
-    assert cache.load("tune/entry") is None
-    assert cache.store("tune/entry", b"8")
-    assert cache.load("tune/entry") == b"8"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The limit of the cache: what goes, in which order, what stays, and when the folder is read."""
+"""The size limit of the cache: which entries are removed, and when the folder is scanned."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ KIB = 1 << 10
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty cache folder, of which this process knows nothing."""
+    """An empty cache folder, new to this process."""
     monkeypatch.setenv(cache.ENVIRONMENT_VARIABLE, str(tmp_path))
     monkeypatch.delenv(limit.LIMIT_VARIABLE, raising=False)
     monkeypatch.setattr(limit, "_scan_state", limit._ScanState())
@@ -53,13 +53,13 @@ def program(number: int) -> str:
 
 
 def age(name: str, hours: float) -> None:
-    """Let a file be used last so many hours ago."""
+    """Set a file's last use to some hours ago."""
     then = time.time() - 3600 * hours
     os.utime(cache.cache_folder() / name, (then, then))
 
 
 def put(name: str, hours: float, kib: int = 8) -> None:
-    """Write an entry that a process which ended used last so many hours ago."""
+    """Write an entry that another process used some hours ago."""
     cache.write_cached(name, bytes(kib * KIB))
     leases._end()
     age(name, hours)
@@ -69,7 +69,7 @@ def names() -> list[str]:
     return [entry.name for entry in cache_entries()]
 
 
-def test_what_is_ours_is_known_by_name_and_all_else_is_foreign() -> None:
+def test_entries_are_recognised_by_name() -> None:
     assert kind_of(f"{MODEL}/model.tflite") == (MODELS, MODEL)
     assert kind_of(program(1)) == (PROGRAMS, program(1))
     assert kind_of("records/0af") == (RECORDS, "records/0af")
@@ -84,17 +84,17 @@ def test_what_is_ours_is_known_by_name_and_all_else_is_foreign() -> None:
     assert [kind_of(name) for name in foreign] == [None] * 5
 
 
-def test_each_file_that_a_start_leaves_is_known(folder: Path) -> None:
+def test_every_file_of_a_start_is_recognised(folder: Path) -> None:
     Store("a").save("choices", {"one": "done"})
     cache.store(program(1), b"")
     cache.load(program(1))
     left = [p for p in folder.rglob("*") if p.is_file() and p.parent.name != leases.FOLDER]
-    found = {path.relative_to(folder).as_posix() for path in left if path.name != ".lock"}
-    assert found == {*names()}
-    assert len(found) == 3
+    results = {path.relative_to(folder).as_posix() for path in left if path.name != ".lock"}
+    assert results == {*names()}
+    assert len(results) == 3
 
 
-def test_the_least_recently_used_goes_first_and_no_more_than_must() -> None:
+def test_least_recently_used_entries_are_removed() -> None:
     for number, hours in enumerate((5, 9, 2, 7)):
         put(program(number), hours)
     assert names() == [program(each) for each in (1, 3, 0, 2)]
@@ -106,7 +106,7 @@ def test_the_least_recently_used_goes_first_and_no_more_than_must() -> None:
     assert len(prune_cache(23 * KIB, down_to=8 * KIB)) == 2
 
 
-def test_reading_counts_as_use_and_is_written_once_an_hour(folder: Path) -> None:
+def test_loading_counts_as_use_and_is_recorded_hourly(folder: Path) -> None:
     for number in (0, 1):
         cache.store(program(number), bytes(KIB))
         age(program(number), 30)
@@ -116,23 +116,23 @@ def test_reading_counts_as_use_and_is_written_once_an_hour(folder: Path) -> None
     before = (folder / program(0)).stat().st_mtime
     assert cache.load(program(0)) == bytes(KIB)
     assert (folder / program(0)).stat().st_mtime == before
-    age(program(1), -30)  # a clock that was wrong
+    age(program(1), -30)  # in the future: a wrong clock
     cache.load(program(1))
     assert (folder / program(1)).stat().st_mtime < time.time() + 60
 
 
-def test_a_folder_goes_as_a_whole() -> None:
+def test_folder_is_removed_as_a_whole() -> None:
     put(f"{MODEL}/model.tflite", 9)
     put(f"{MODEL}/tokenizer.json", 3)
     put(program(0), 5)
     (model,) = [entry for entry in cache_entries() if entry.kind == MODELS]
     assert model.bytes >= 16 * KIB
-    assert names() == [program(0), MODEL]  # by the file in it that was used last
+    assert names() == [program(0), MODEL]  # by its most recently used file
     assert [entry.name for entry in prune_cache(0)] == [program(0), MODEL]
     assert os.listdir(cache.cache_folder() / "language_models") == []
 
 
-def test_what_is_foreign_is_neither_counted_nor_removed(folder: Path, tmp_path: Path) -> None:
+def test_foreign_files_are_neither_counted_nor_removed(folder: Path, tmp_path: Path) -> None:
     put(program(0), 5)
     for name in ("programs/mine.sh", "plans/thesis", "model.tflite", "deep/programs/x.bin"):
         (folder / name).parent.mkdir(exist_ok=True, parents=True)
@@ -146,7 +146,7 @@ def test_what_is_foreign_is_neither_counted_nor_removed(folder: Path, tmp_path: 
         assert (folder / name).read_text() == "mine"
 
 
-def test_a_link_goes_and_what_it_leads_to_stays(folder: Path, tmp_path: Path) -> None:
+def test_link_is_removed_but_not_its_target(folder: Path, tmp_path: Path) -> None:
     precious = tmp_path / "precious"
     (precious / "folder").mkdir(parents=True)
     (folder / "programs").mkdir()
@@ -157,7 +157,7 @@ def test_a_link_goes_and_what_it_leads_to_stays(folder: Path, tmp_path: Path) ->
     assert (precious / "folder").is_dir()
 
 
-def test_what_others_may_write_to_is_left_alone(folder: Path) -> None:
+def test_folder_writable_by_others_is_left_alone(folder: Path) -> None:
     put(program(0), 5)
     (folder / "programs").chmod(0o777)
     assert prune_cache(0) == []
@@ -167,7 +167,7 @@ def test_what_others_may_write_to_is_left_alone(folder: Path) -> None:
     folder.chmod(0o700)
 
 
-def test_what_a_process_left_half_written_goes_after_an_hour() -> None:
+def test_abandoned_temporary_files_are_removed_after_an_hour() -> None:
     put("records/.0af.x_1234ab", 0.5)
     put("programs/.conv_2d-0123456789abcdef.bin.12345678", 2)
     (gone,) = prune_cache(1 << 30)
@@ -198,7 +198,7 @@ def user_of(*used: str) -> subprocess.Popen[bytes]:
 
 @slow
 @pytest.mark.parametrize("is_killed", [False, True])
-def test_what_a_running_process_uses_stays_until_it_ends(folder: Path, is_killed: bool) -> None:
+def test_entries_in_use_are_not_removed(folder: Path, is_killed: bool) -> None:
     for number in (0, 1):
         cache.store(program(number), b"x")
     leases._end()
@@ -213,18 +213,18 @@ def test_what_a_running_process_uses_stays_until_it_ends(folder: Path, is_killed
     assert [*(folder / leases.FOLDER).glob("[!.]*")] == []
 
 
-def test_what_a_process_wrote_it_uses() -> None:
+def test_written_entry_is_in_use() -> None:
     cache.store(program(0), b"x")
     assert cache_in_use() == {program(0)}
     assert prune_cache(0) == []
 
 
-def test_a_forked_process_shares_what_its_parent_uses() -> None:
+def test_forked_process_shares_entries_in_use() -> None:
     cache.store(program(0), b"x")
     cache.load(program(0))
     child = os.fork()
     if child == 0:
-        leases._end()  # as its interpreter's end does
+        leases._end()  # as the end of its interpreter does
         os._exit(0)
     assert os.waitpid(child, 0)[1] == 0
     assert cache_in_use() == {program(0)}
@@ -232,41 +232,41 @@ def test_a_forked_process_shares_what_its_parent_uses() -> None:
     assert cache_in_use() == set()
 
 
-def test_an_entry_that_is_used_meanwhile_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_entry_used_during_pruning_is_not_removed(monkeypatch: pytest.MonkeyPatch) -> None:
     put(program(0), 9)
-    found = cache_entries()
-    monkeypatch.setattr(limit, "cache_entries", lambda: found)
+    result = cache_entries()
+    monkeypatch.setattr(limit, "cache_entries", lambda: result)
     age(program(0), 0)
     assert prune_cache(0) == []
     assert names() == [program(0)]
 
 
-def test_writing_keeps_the_limit_and_rarely_reads_the_folder(
+def test_writes_respect_limit_and_rarely_scan_folder(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setenv(limit.LIMIT_VARIABLE, "20")
     scans: list[float] = []
-    found = limit.cache_entries
+    result = limit.cache_entries
 
     def counted() -> list[limit.CacheEntry]:
         scans.append(time.time())
-        return found()
+        return result()
 
     monkeypatch.setattr(limit, "cache_entries", counted)
     with caplog.at_level(logging.INFO, "delegate"):
         for number in range(30):
             put(program(number), 60 - number, kib=1 << 10)
     assert len(scans) < 6
-    kept = found()
-    assert sum(entry.bytes for entry in kept) <= 20 << 20
-    assert [entry.name for entry in kept] == [program(n) for n in range(30 - len(kept), 30)]
+    usage = result()
+    assert sum(entry.bytes for entry in usage) <= 20 << 20
+    assert [entry.name for entry in usage] == [program(n) for n in range(30 - len(usage), 30)]
     assert any("entries of the cache, " in line for line in caplog.messages)
-    # Another process finds what the last one saw, and does not read the folder.
+    # Another process uses the last one's result, and does not scan the folder.
     del scans[:]
     monkeypatch.setattr(limit, "_scan_state", limit._ScanState())
     cache.store("records/0af", b"x")
     assert scans == []
-    # After an hour it does.
+    # After an hour it scans.
     lock = cache.cache_folder() / leases.FOLDER / ".lock"
     os.utime(lock, (0, time.time() - 3601))
     monkeypatch.setattr(limit, "_scan_state", limit._ScanState())
@@ -275,7 +275,7 @@ def test_writing_keeps_the_limit_and_rarely_reads_the_folder(
 
 
 @pytest.mark.parametrize("text", ["2 GiB", "-1", "1e3"])
-def test_a_limit_that_is_no_number_warns_once(
+def test_invalid_limit_is_reported_once(
     text: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setenv(limit.LIMIT_VARIABLE, text)

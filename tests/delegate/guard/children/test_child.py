@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Children that die, hang, tell a part, or whose drivers write to stdout, too."""
+"""Child processes that die, hang, answer partially, or whose drivers write to stdout."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from delegate.guard.children.child import Child, ChildDied, ChildExit, ask_once,
 
 SECONDS = 60.0
 ROOT = Path(__file__).parents[4]
-# Begins a child's code. The rest of the package takes long to import.
+# Prefix of a child's code, without slow imports of the package.
 SERVE = f"""
 import os, runpy, signal, subprocess, sys, time
 with runpy.run_path({channel.__file__!r})["serving"]() as parent:
@@ -29,13 +29,13 @@ with runpy.run_path({channel.__file__!r})["serving"]() as parent:
 
 
 def started(code: str, **options: Any) -> Child:
-    """Return a child that does this with each `request` of its `parent`."""
+    """Return a child that runs this code for each `request` of its `parent`."""
     lines = "\n".join(f"        {line}" for line in code.splitlines())
     return Child([sys.executable, "-c", SERVE + lines], {"COLOUR": "red"}, **options)
 
 
 def end_of(code: str, seconds: float = SECONDS) -> ChildExit:
-    """Return how such a child ends."""
+    """Return the exit of such a child."""
     with started(code) as process, pytest.raises(ChildDied) as died:
         process.ask(seconds)
     assert str(died.value) == died.value.exit.sentence
@@ -43,7 +43,7 @@ def end_of(code: str, seconds: float = SECONDS) -> ChildExit:
 
 
 @pytest.mark.parametrize("has_own_session", [True, False])
-def test_a_child_serves_requests_one_by_one(has_own_session: bool) -> None:
+def test_child_serves_requests_in_order(has_own_session: bool) -> None:
     code = (
         "sys.stdout.write('driver 1.0'); sys.stdout.flush(); os.write(1, bytes(range(256)))\n"
         "told = [request['word'], os.environ['COLOUR']]\n"
@@ -51,7 +51,7 @@ def test_a_child_serves_requests_one_by_one(has_own_session: bool) -> None:
     )
     with started(code, has_own_session=has_own_session, pipe_bytes=1 << 16) as process:
         assert process.ask(SECONDS, word="é two") == {"told": ["é two", "red"]}
-        many = bytes(range(250)) * 4000  # more than a pipe holds
+        many = bytes(range(250)) * 4000  # larger than a pipe's buffer
         assert process.ask(SECONDS, many, word=None) == {
             "told": [None, "red"],
             "payload": many[::-1],
@@ -76,18 +76,18 @@ def test_a_child_serves_requests_one_by_one(has_own_session: bool) -> None:
     ],
     ids=["signal", "abort", "stdout", "real-time", "status", "words", "silent"],
 )  # fmt: skip
-def test_the_end_of_a_child_without_an_answer(code: str, expected: int, text: str) -> None:
+def test_exit_without_answer(code: str, expected: int, text: str) -> None:
     ended = end_of(code)
     assert (ended.code, str(ended), ended.is_late) == (expected, text, False)
 
 
-def test_a_child_that_stops_within_an_answer_is_late() -> None:
+def test_partial_answer_times_out() -> None:
     code = "os.write(parent._sink, b'{\"bytes\": 9}\\n1234'); time.sleep(60)"
     ended = end_of(code, seconds=0.5)
     assert ended.is_late
 
 
-def test_whose_end_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_exit_distinguishes_signals_and_kills(monkeypatch: pytest.MonkeyPatch) -> None:
     for number in (signal.SIGILL, signal.SIGABRT, signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE):
         assert ChildExit(-number).is_self_inflicted
     for number in (signal.SIGKILL, signal.SIGTERM, signal.SIGALRM, signal.SIGXCPU, signal.SIGHUP):
@@ -102,8 +102,8 @@ def test_whose_end_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
     assert all(ChildExit(code).is_self_inflicted for code in (0, 1))
     monkeypatch.setattr(child.subprocess, "Popen", raising(OSError(24, "Too many open files")))
     monkeypatch.setattr(environment, "shortages", lambda: "8 open files (ulimit -n)")
-    told, ended = ask_once("asked", 1)
-    assert told == []
+    answers, ended = ask_once("asked", 1)
+    assert answers == []
     assert ended.sentence == (
         "it ended with code 1: it cannot be started: Too many open files; this process may have no "
         "more than 8 open files (ulimit -n): raise that"
@@ -117,9 +117,7 @@ def raising(error: Exception) -> Callable[..., object]:
     return refuse
 
 
-def test_what_was_answered_before_the_end_counts(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_answers_before_exit_are_received(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "asked.py").write_text(
         "import os; print('{}\\na driver begins', end='')\n"
         "from delegate.guard.children.channel import serve\n"
@@ -131,7 +129,7 @@ def test_what_was_answered_before_the_end_counts(
     assert (answers, ended.signal) == ([{"a": 1}, 2], "SIGKILL")
 
 
-def test_a_child_that_hangs_is_ended_with_all_it_started() -> None:
+def test_hanging_child_is_killed_with_its_children() -> None:
     code = (
         "started = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)'])\n"
         "parent.send(pid=started.pid)"
@@ -148,7 +146,7 @@ def test_a_child_that_hangs_is_ended_with_all_it_started() -> None:
     pytest.fail("the child's child is still there")
 
 
-def test_a_module_is_found_whatever_the_current_folder_holds(
+def test_module_is_found_from_any_current_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "tflite_opencl").mkdir()
@@ -162,7 +160,7 @@ def test_a_module_is_found_whatever_the_current_folder_holds(
 
 
 @pytest.mark.parametrize("has_own_session", [True, False])
-def test_a_child_that_dies_while_it_serves(has_own_session: bool) -> None:
+def test_death_while_serving(has_own_session: bool) -> None:
     with started("os.abort()", has_own_session=has_own_session) as process:
         for _ in range(2):
             with pytest.raises(ChildDied, match="it died with SIGABRT"):
@@ -170,15 +168,15 @@ def test_a_child_that_dies_while_it_serves(has_own_session: bool) -> None:
 
 
 @pytest.mark.parametrize("has_own_session", [True, False])
-def test_ctrl_c_does_not_reach_a_child(has_own_session: bool) -> None:
+def test_child_ignores_ctrl_c(has_own_session: bool) -> None:
     code = "parent.send(session=os.getsid(0), mask=[*signal.pthread_sigmask(0, [])])"
     with started(code, has_own_session=has_own_session) as process:
-        told = process.ask(SECONDS)
-        assert (told["session"] == os.getsid(0)) is not has_own_session
-        assert (signal.SIGINT in told["mask"]) is not has_own_session
+        answers = process.ask(SECONDS)
+        assert (answers["session"] == os.getsid(0)) is not has_own_session
+        assert (signal.SIGINT in answers["mask"]) is not has_own_session
 
 
-def test_what_a_wait_looks_at_may_end_it() -> None:
+def test_watch_function_can_end_a_wait() -> None:
     with (
         started("", check=raising(KeyboardInterrupt())) as process,
         pytest.raises(KeyboardInterrupt),
@@ -186,7 +184,7 @@ def test_what_a_wait_looks_at_may_end_it() -> None:
         process.ask(SECONDS)
 
 
-def test_closing_ends_who_waits_in_another_thread() -> None:
+def test_close_ends_wait_of_another_thread() -> None:
     process = started("time.sleep(600)")
     errors: list[BaseException] = []
 
@@ -203,14 +201,14 @@ def test_closing_ends_who_waits_in_another_thread() -> None:
     assert len(errors) == 1
 
 
-def test_a_child_may_end_itself() -> None:
+def test_child_can_end_itself() -> None:
     with started("parent.send()") as process:
         process.ask(SECONDS)
         assert process.wait(0.1) is None
         assert process.close(SECONDS) == 0
 
 
-def test_stdout_is_kept_apart(capfd: pytest.CaptureFixture[str]) -> None:
+def test_stdout_is_separate_from_answers(capfd: pytest.CaptureFixture[str]) -> None:
     with channel.stdout_kept_apart() as own:
         os.write(1, b"of a driver\n")
         own.write("answer\n")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What drivers' work depends on: variables, limits, and the room that is left."""
+"""The environment of drivers: variables, resource limits and available memory."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.support.process import run_python
         ("PWD", False), ("POCL_AFFINITY", False),
     ],
 )  # fmt: skip
-def test_some_variables_count(name: str, counts: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_relevant_variables(name: str, counts: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     before = environment.digest()
     monkeypatch.setenv(name, "changed")
     assert (environment.digest() != before) == counts
@@ -45,23 +45,23 @@ def test_low_limits_are_named(
     )
     assert environment.shortages() == words
     assert environment.remedy().startswith("; this process may") == bool(words)
-    # A child tries under the same limits, so that nobody else has to.
+    # A child runs under the same limits.
     monkeypatch.setattr(environment, "_is_trusted", True)
     assert environment.shortages() == ""
 
 
-def test_a_child_takes_as_much_room_as_its_parent_has() -> None:
+def test_child_reserves_as_much_memory_as_parent() -> None:
     own = resource_usage()
     assert own.address_bytes > 1 << 20
     assert own.files == len(os.listdir("/proc/self/fd"))
     wanted = ResourceUsage(own.address_bytes + (1 << 30), own.files + 20)
-    found = run_python(
+    result = run_python(
         "from delegate.guard.children.environment import *\n"
         f"reserve_as_much({wanted}); found = resource_usage()\n"
         f"reserve_as_much({wanted}); again = resource_usage()\n"
         "print(*found, *again)"
     )
-    address_bytes, files, more_bytes, more_files = map(int, found.split())
+    address_bytes, files, more_bytes, more_files = map(int, result.split())
     assert abs(address_bytes - wanted.address_bytes) < 32 << 20
     assert files == more_files == wanted.files
     assert more_bytes - address_bytes < 32 << 20

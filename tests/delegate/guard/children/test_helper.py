@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The child that serves a start: how long it lives, what is heard of it, what ends it."""
+"""The child process that serves a start: its lifetime, messages and exit."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from delegate.guard.children.trials import BUILD, CHECK, PLATFORMS, Trial
 from tests.support.tiers import slow
 
 ROOT = Path(__file__).parents[4]
-PLATFORMS_ASKED, BUILT, CHECKED = Trial(PLATFORMS), Trial(BUILD, "a"), Trial(CHECK, "b")
+PLATFORM_QUERIES, BUILT, CHECKED = Trial(PLATFORMS), Trial(BUILD, "a"), Trial(CHECK, "b")
 
 
 @pytest.fixture(autouse=True)
@@ -30,37 +30,35 @@ def _ends_its_child() -> Iterator[None]:
 
 
 def process() -> int:
-    """Return the child's process."""
+    """Return the child process."""
     assert helper._helper is not None
     return helper._helper._process.pid
 
 
 @slow
-def test_one_child_serves_until_it_is_gone_or_would_know_less(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_child_is_reused_until_it_ends_or_variables_change(monkeypatch: pytest.MonkeyPatch) -> None:
     first = ask("platforms")
     assert (first.is_answered, first.outcomes, first.trying) == (
         True,
-        {PLATFORMS_ASKED: "done"},
+        {PLATFORM_QUERIES: "done"},
         [],
     )
     served = process()
     assert ask("platforms").is_answered
     assert process() == served
-    # Whatever ended it between two requests is no news of the second one.
+    # An exit between two requests is no failure of the second one.
     os.kill(served, signal.SIGKILL)
     assert ask("platforms").is_answered
     another = process()
     assert another != served
-    # Drivers read variables when they are loaded.
+    # Drivers read variables when they are loaded, so the child is replaced.
     monkeypatch.setenv("POCL_DEBUG", "")
     assert ask("platforms").is_answered
     assert process() != another
 
 
 @slow
-def test_a_child_that_was_begun_serves_and_may_have_ended_itself() -> None:
+def test_child_started_early_is_used_unless_it_ended() -> None:
     helper.begin()
     begun = process()
     helper.begin()
@@ -69,22 +67,22 @@ def test_a_child_that_was_begun_serves_and_may_have_ended_itself() -> None:
     helper._close()
     helper.begin()
     early = process()
-    os.kill(early, signal.SIGKILL)  # as if it had waited for a request for too long
+    os.kill(early, signal.SIGKILL)  # as if it had been idle for too long
     assert ask("platforms").is_answered
     assert process() != early
     helper._close()
     helper.begin()
     begin = time.monotonic()
-    helper._close()  # it is asked nothing, so nobody waits for the end of its imports
+    helper._close()  # without a request, nobody waits for the end of its imports
     assert time.monotonic() - begin < child.END_SECONDS
 
 
-def test_what_a_child_tells(caplog: pytest.LogCaptureFixture) -> None:
+def test_messages_of_child(caplog: pytest.LogCaptureFixture) -> None:
     heard = Response()
-    heard.handle_event({"a": 1})  # is passed over
+    heard.handle_event({"a": 1})  # is ignored
     heard.handle_event({"trying": [*BUILT]})
     assert (heard.trying, heard.outcomes, heard.is_answered) == ([BUILT], {}, False)
-    heard.handle_event({"tried": [*CHECKED], "how": "done"})  # noted on the way
+    heard.handle_event({"tried": [*CHECKED], "how": "done"})  # recorded on the way
     assert heard.trying == [BUILT]
     heard.handle_event({"tried": [*BUILT], "how": "source"})
     assert (heard.trying, heard.outcomes) == ([], {CHECKED: "done", BUILT: "source"})
@@ -98,17 +96,17 @@ def test_what_a_child_tells(caplog: pytest.LogCaptureFixture) -> None:
 
 
 @slow
-def test_an_error_of_our_own_is_an_end_with_its_last_line() -> None:
+def test_exception_in_child_is_an_exit_with_its_last_line() -> None:
     heard = ask("nothing")
     assert not heard.is_answered
     assert str(heard.exit) == (
-        "ended with code 1: AttributeError: '_Performer' object has no attribute 'nothing'"
+        "ended with code 1: AttributeError: '_RequestHandler' object has no attribute 'nothing'"
     )
     assert helper._helper is None
 
 
 @slow
-def test_a_step_that_takes_too_long_ends_the_child_from_inside() -> None:
+def test_child_ends_itself_after_step_timeout() -> None:
     code = (
         "import time\n"
         "from delegate.guard.children.channel import Channel\n"
@@ -124,7 +122,7 @@ def test_a_step_that_takes_too_long_ends_the_child_from_inside() -> None:
 
 
 @slow
-def test_a_child_ends_with_its_parent() -> None:
+def test_child_ends_with_its_parent() -> None:
     code = (
         "import os\n"
         "from delegate.guard.children import helper\n"

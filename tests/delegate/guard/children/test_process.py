@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Processes that fork, that end, and that close what runs, with drivers in use."""
+"""Processes that fork, exit or close running delegates while drivers are in use."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from delegate.guard.children import process
 from tests.support.process import run_python
 from tests.support.tiers import slow
 
-# What follows has a delegate's interpreter and a model of the same net, and runs of both.
+# Prefix of the programs: an interpreter with a delegate and a Model of one network, and runs.
 USE = """
 import os, sys, threading, time
 import numpy as np
@@ -60,19 +60,19 @@ FORKED = [
 
 
 @slow
-def test_a_fork_after_use_says_what_to_do_at_once(device: DeviceInfo) -> None:
+def test_fork_after_use_is_an_error(device: DeviceInfo) -> None:
     assert run_python(USE + FORK, device.index).splitlines() == FORKED
 
 
 @slow
-def test_a_fork_by_c_code_is_noticed_too(device: DeviceInfo) -> None:
-    # As a server that embeds Python forks: Python's hooks are not called.
+def test_fork_by_c_code_is_detected(device: DeviceInfo) -> None:
+    # Like a server that embeds Python: Python's hooks are not called.
     code = "import ctypes, os\nos.fork = ctypes.PyDLL(None).fork\n"
     assert run_python(f"{code}{USE}{FORK}", device.index).splitlines() == FORKED
 
 
 @slow
-def test_a_fork_before_use_is_like_any_other_process(device: DeviceInfo) -> None:
+def test_fork_before_use_works(device: DeviceInfo) -> None:
     code = "import os, delegate\nchild = os.fork()\nif child:\n    os.waitpid(child, 0)\n"
     assert run_python(f"{code}{USE}print('ran')", device.index) == "ran\nran\n"
 
@@ -89,12 +89,12 @@ time.sleep(0.05)
 
 @slow
 @pytest.mark.parametrize("call", ["model.run(pictures)", "made.invoke()", "spread.run(many)"])
-def test_a_process_ends_well_while_threads_run(device: DeviceInfo, call: str) -> None:
+def test_process_exits_while_threads_run(device: DeviceInfo, call: str) -> None:
     own = END.format(call=call)
-    if "spread" in call:  # a selector that means several devices, of which this is the only one
+    if "spread" in call:  # a selector of several devices that matches only this one
         opened = 'spread = Model(net, f"{device},", tune="off")'
         own = f"{opened}\nmany = np.repeat(pictures, 50, axis=0)\n{own}"
-    if "invoke" in call:  # TFLite's interpreters serve one thread each
+    if "invoke" in call:  # an interpreter may be used by one thread only
         own = own.replace("range(2)", "range(1)")
     for _ in range(3):
         assert run_python(USE + own, device.index) == ""
@@ -122,18 +122,18 @@ for _ in range(6):
 
 
 @slow
-def test_a_delegate_may_be_closed_while_another_thread_invokes(device: DeviceInfo) -> None:
+def test_close_while_another_thread_invokes(device: DeviceInfo) -> None:
     assert run_python(USE + CLOSE, device.index) == ""
 
 
-def test_a_forked_process_is_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_forked_process_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
     process.require_own()
     monkeypatch.setattr(process, "_driver_pid", -1)
     with pytest.raises(DeviceError, match="start workers with spawn"):
         process.require_own()
 
 
-def test_the_end_waits_for_those_inside_and_holds_back_those_that_come(
+def test_exit_waits_for_threads_in_driver_and_blocks_new_ones(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     steps = []
@@ -163,7 +163,7 @@ def test_the_end_waits_for_those_inside_and_holds_back_those_that_come(
     assert steps == ["left", "ended"]
 
 
-def test_the_end_does_not_wait_for_a_driver_that_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_exit_does_not_wait_for_hanging_driver(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(process, "_ending", None)
     monkeypatch.setattr(process, "LAST_WAIT_SECONDS", 0.0)
     monkeypatch.setitem(process._depths, -1, 1)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""AMX's tile registers, which a process has to be given: what becomes of one that is refused."""
+"""AMX's tile registers, which a process must request, and processes whose request fails."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ AMX = "amx"
 WHY = "Linux gives this process no tile registers: No space left on device"
 
 
-def test_a_process_that_is_refused_has_what_else_was_proven(
+def test_refused_process_has_other_instructions(
     device: DeviceInfo, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     proven = examine(device).isa - {AMX}
@@ -38,7 +38,7 @@ def test_a_process_that_is_refused_has_what_else_was_proven(
         assert caplog.messages == ([f"{why}: amx is not used"] if why else [])
 
 
-def test_a_process_that_excludes_it_does_not_ask(
+def test_process_that_excludes_amx_does_not_request_it(
     device: DeviceInfo, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     proven = examine(device).isa - {AMX}
@@ -50,19 +50,19 @@ def test_a_process_that_excludes_it_does_not_ask(
     )
 
 
-def test_it_is_not_proven_where_the_child_is_refused(
+def test_amx_is_not_proven_if_child_is_refused(
     device: DeviceInfo, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(process, "tile_registers_refused", lambda: WHY)
     assert feature_test(Device(device), BY_NAME[AMX]) == WHY
 
 
-def test_other_processors_are_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_processors_do_not_request_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(platform, "machine", lambda: "aarch64")
     assert process.tile_registers_refused() == "tile registers are those of Linux on x86-64"
 
 
-# A convolution that runs by AMX where it may, beside a thread with so large a stack for signals.
+# A convolution that prefers AMX, in a process with a signal stack of this size.
 USE = """
 import ctypes, sys, threading
 from delegate import OpenCLDelegate
@@ -94,7 +94,7 @@ print(process.tile_registers_refused() or "given", node.taken.split()[0])
 
 @slow
 @pytest.mark.parametrize("size", [4096, 1 << 16])
-def test_beside_a_small_stack_for_signals_other_kernels_run(device: DeviceInfo, size: int) -> None:
+def test_small_signal_stack_disables_amx(device: DeviceInfo, size: int) -> None:
     refused, word = run_python(USE, device.index, size).rsplit(maxsplit=1)
     if AMX in examine(device).isa:
         assert (refused == "given") == (size > 4096)

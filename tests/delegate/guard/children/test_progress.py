@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Starts that somebody watches: how far they are, what each phase took, what a child tells."""
+"""Progress of a start: its fraction, the seconds of phases, and messages of a child."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ def at(part: float, what: str) -> None:
     progress.relay("at", part, what)
 
 
-def test_without_a_watch_nothing_is_told() -> None:
+def test_no_progress_without_watcher() -> None:
     with progress.phase("tune"), progress.share(0, 1):
         at(0.5, "nobody hears it")
     assert [*progress.each([1, 2], str)] == [1, 2]
 
 
-def test_shares_are_parts_of_parts_and_no_part_falls() -> None:
+def test_nested_fractions_never_decrease() -> None:
     heard: list[Progress] = []
     with watched(heard.append), progress.phase("build"):
         with progress.share(0.5, 1):
@@ -51,7 +51,7 @@ def test_shares_are_parts_of_parts_and_no_part_falls() -> None:
     assert {e.phase for e in heard} == {"build"}
 
 
-def test_after_a_phase_the_one_around_it_is_told() -> None:
+def test_end_of_phase_reports_enclosing_phase() -> None:
     heard: list[Progress] = []
     with watched(heard.append), progress.phase("build"):
         at(0.5, "node 3")
@@ -60,13 +60,13 @@ def test_after_a_phase_the_one_around_it_is_told() -> None:
     assert [(e.phase, e.what) for e in heard[-2:]] == [("upload", "node 3"), ("build", "")]
 
 
-def test_no_second_is_in_two_phases_and_all_inside_of_tuning_is_tuning(
+def test_phases_do_not_overlap_and_tuning_includes_nested_ones(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     now = 100.0
     monkeypatch.setattr(time, "perf_counter", lambda: now)
     with watched() as watch:
-        now += 1  # in no phase
+        now += 1  # outside of phases
         with progress.phase("build"):
             now += 2
             with progress.phase("upload"):
@@ -79,7 +79,7 @@ def test_no_second_is_in_two_phases_and_all_inside_of_tuning_is_tuning(
     assert watch.seconds == {"device": 0, "build": 34, "tune": 24, "upload": 4}
 
 
-def test_a_child_that_ends_in_a_phase_has_left_it() -> None:
+def test_exit_of_child_ends_its_phase() -> None:
     heard: list[Progress] = []
     with watched(heard.append), progress.phase("build"):
         with progress.relay_ends():
@@ -98,13 +98,13 @@ def test_a_child_that_ends_in_a_phase_has_left_it() -> None:
     ]
 
 
-def test_a_child_of_a_child_that_ends_in_a_phase_has_left_it() -> None:
-    told: list[tuple[object, ...]] = []
-    # As a child does, to its parent.
-    with progress.forwarded_to(lambda *step: told.append(step)), progress.relay_ends():
+def test_exit_of_grandchild_ends_its_phase() -> None:
+    messages: list[tuple[object, ...]] = []
+    # As a child reports to its parent.
+    with progress.forwarded_to(lambda *step: messages.append(step)), progress.relay_ends():
         progress.relay("begin", "tune", 0, 1)
         progress.relay("at", 0.5)
-    assert told == [("begin", "tune", 0, 1), ("at", 0.5), ("end",)]
+    assert messages == [("begin", "tune", 0, 1), ("at", 0.5), ("end",)]
 
 
 @pytest.fixture
@@ -117,9 +117,7 @@ def _a_new_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[No
 
 @slow
 @pytest.mark.usefixtures("_a_new_cache")
-def test_a_first_start_tells_of_all_phases_and_a_later_one_plans_nothing(
-    device: DeviceInfo,
-) -> None:
+def test_first_start_reports_all_phases_and_later_ones_do_not_plan(device: DeviceInfo) -> None:
     content = write_model(conv_pool())
     phases = []
     for is_first in (True, False):
@@ -140,7 +138,7 @@ def test_a_first_start_tells_of_all_phases_and_a_later_one_plans_nothing(
     assert phases == [set(progress.PHASES), {*progress.PHASES} - {"tune"}]
 
 
-def test_what_self_tests_upload_belongs_to_the_device() -> None:
+def test_uploads_of_self_tests_belong_to_device_phase() -> None:
     heard: list[Progress] = []
     with watched(heard.append) as watch:
         with progress.phase("device"), progress.phase("upload"):

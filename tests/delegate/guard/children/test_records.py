@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is kept of trials: what was done, and bans, which lapse and can be lifted."""
+"""Records of trials: which passed, and bans, which lapse and can be lifted."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from delegate.guard.children import environment, records
 from delegate.guard.children.records import BAN_SECONDS, Records
 from delegate.guard.children.trials import BUILD, DONE, RUN, SELF_TEST, Trial
 from delegate.inspect import lift_bans, list_bans
-from tests.support.known import replace_all
+from tests.support.cache_files import overwrite_records
 
 BUILT, RAN = Trial(BUILD, "add", "a1"), Trial(RUN, "add", "a1", "add", (4, 1))
 FIRST, SECOND = (Trial(SELF_TEST, name, "a1") for name in ("device", "vnni"))
@@ -27,16 +27,19 @@ def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None
     return
 
 
-def test_records_are_kept_by_device_and_those_of_others_stay() -> None:
+def test_records_are_separate_for_each_device() -> None:
     first, other = Records("device"), Records("device")
     first.add({FIRST: "passed"})
     other.add({SECOND: "no such chip"})
     other.ban(BUILT, "died with SIGABRT")
     first.add({SECOND: "no such chip"})
-    kept = Records("device")
-    assert (kept.done, kept.left_out) == ({FIRST: "passed", SECOND: "no such chip"}, {BUILT: WHY})
-    first.add({RAN: DONE})  # only a child needs to know it
-    assert Records("device").done == kept.done
+    records = Records("device")
+    assert (records.done, records.left_out) == (
+        {FIRST: "passed", SECOND: "no such chip"},
+        {BUILT: WHY},
+    )
+    first.add({RAN: DONE})  # only needed by a child
+    assert Records("device").done == records.done
     another = Records("another device")
     assert (another.done, another.left_out) == ({}, {})
 
@@ -48,13 +51,13 @@ def test_records_are_kept_by_device_and_those_of_others_stay() -> None:
         *(b'{"trials": {"a": 1, "[1]": 2}, "bans": {"a": 1, "[[], 1]": [2, 3]}, "device": "a"}',),
     ],
 )
-def test_foreign_records_are_none(content: bytes) -> None:
+def test_foreign_records_are_ignored(content: bytes) -> None:
     Records("device").add({FIRST: "passed"})
-    replace_all(content)
+    overwrite_records(content)
     assert (Records("device").done, list_bans()) == ({}, [])
 
 
-def test_a_ban_lapses_after_a_week(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ban_lapses_after_a_week(monkeypatch: pytest.MonkeyPatch) -> None:
     Records("device").ban(BUILT, "died with SIGABRT")
     now = time.time()
     monkeypatch.setattr(records.time, "time", lambda: now + BAN_SECONDS - 60)
@@ -66,7 +69,7 @@ def test_a_ban_lapses_after_a_week(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("change", ["PATH", "LD_LIBRARY_PATH", "POCL_DEVICES", "limit", "kernel"])
-def test_a_ban_holds_in_its_environment_alone(change: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ban_applies_only_in_its_environment(change: str, monkeypatch: pytest.MonkeyPatch) -> None:
     Records("device").ban(BUILT, "died with SIGABRT")
     with monkeypatch.context() as elsewhere:
         if change == "limit":
@@ -96,15 +99,15 @@ def test_bans_are_listed_and_lifted() -> None:
     assert (Records("a").done, Records("a").left_out) == ({SECOND: "no such chip"}, {})
 
 
-def test_later_starts_may_not_know_what_this_one_does_without(
+def test_trials_left_out_of_one_start_are_not_stored(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    kept = Records("device")
-    assert kept.are_banned
-    kept.ban(BUILT, "died with SIGABRT")
-    assert kept.are_banned
-    kept.left_out[RAN] = "it died by chance"
-    assert not kept.are_banned
+    records = Records("device")
+    assert records.are_banned
+    records.ban(BUILT, "died with SIGABRT")
+    assert records.are_banned
+    records.left_out[RAN] = "it died by chance"
+    assert not records.are_banned
     monkeypatch.setenv(cache.ENVIRONMENT_VARIABLE, str(tmp_path / "file" / "none"))
     (tmp_path / "file").write_text("")
     lost = Records("device")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a child's death says of its trial: banned, left out of one start, or tried again."""
+"""Consequences of a child's death for its trial: a ban, left out of one start, or repeated."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def dead(
     return Response(trying=[trial] if trial else [], exit=ChildExit(code, words, 60))
 
 
-def test_what_ends_two_children_alike_is_banned(
+def test_trial_that_kills_two_children_alike_is_banned(
     records: Records, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.WARNING, "delegate"):
@@ -70,7 +70,7 @@ def test_what_ends_two_children_alike_is_banned(
         (dead(), dead(words="std::bad_alloc")),
     ],
 )
-def test_what_may_be_by_chance_is_left_out_of_this_start_alone(
+def test_possible_accident_is_left_out_of_this_start_only(
     records: Records, caplog: pytest.LogCaptureFixture, one: Response, two: Response
 ) -> None:
     assert (records.blame(one), records.blame(two)) == (None, BUILT)
@@ -79,7 +79,7 @@ def test_what_may_be_by_chance_is_left_out_of_this_start_alone(
     assert ("short of memory" in caplog.text) == (not two.exit.is_self_inflicted)
 
 
-def test_where_a_plain_kernel_fails_too_the_environment_is_broken() -> None:
+def test_environment_is_broken_if_fallback_kernel_fails_too() -> None:
     records = Records("device", lambda: "its self-test died with SIGABRT: no linker")
     records.blame(dead())
     with pytest.raises(DeviceError, match="does not work in this environment: its self-test died"):
@@ -91,7 +91,7 @@ def test_where_a_plain_kernel_fails_too_the_environment_is_broken() -> None:
     ("death", "count"),
     [(dead(None), 3), (dead(code=None), 5), (dead(code=-signal.SIGKILL), 6), (dead(), 30)],
 )
-def test_a_device_that_ends_each_child_is_given_up(
+def test_device_that_kills_every_child_is_given_up(
     records: Records, death: Response, count: int
 ) -> None:
     for _ in range(count - 1):
@@ -102,7 +102,7 @@ def test_a_device_that_ends_each_child_is_given_up(
 
 @pytest.mark.parametrize("file", ["add_vector", "runtime_persistent", "runtime_persistent_literal"])
 @pytest.mark.parametrize(("is_late", "count"), [(True, 1), (False, 3)], ids=["hangs", "deaths"])
-def test_a_file_whose_builds_end_their_children_is_left_out(
+def test_kernel_file_whose_builds_kill_children_is_left_out(
     records: Records, is_late: bool, count: int, file: str
 ) -> None:
     whole = Trial(FILE, file)
@@ -112,11 +112,11 @@ def test_a_file_whose_builds_end_their_children_is_left_out(
         for _ in range(2):
             records.blame(dead(trial, None if is_late else -signal.SIGABRT))
     assert whole in records.left_out
-    # One launch of all kernels is a model's own: other models' may build.
+    # A persistent launch belongs to one model, and those of others may build.
     assert (whole in Records("device").left_out) == (file == "add_vector")
 
 
-def test_without_a_cache_nothing_is_promised(
+def test_no_ban_without_cache(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(cache.ENVIRONMENT_VARIABLE, "/proc/no/such/folder")
@@ -129,7 +129,7 @@ def test_without_a_cache_nothing_is_promised(
 
 
 @pytest.mark.parametrize("trial", [Trial(SELF_TEST, "vnni"), Trial(BUILD, "runtime_persistent")])
-def test_the_death_of_what_is_optional_is_one_line_for_debugging(
+def test_death_in_optional_trial_is_a_debug_message(
     records: Records, trial: Trial, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.DEBUG, "delegate"):
@@ -140,7 +140,7 @@ def test_the_death_of_what_is_optional_is_one_line_for_debugging(
     assert line.message.endswith("or until `tflite-opencl info --lift_bans`")
 
 
-def test_an_instruction_that_is_not_there_is_no_warning(
+def test_missing_instruction_is_no_warning(
     records: Records, caplog: pytest.LogCaptureFixture
 ) -> None:
     test = Trial(SELF_TEST, "vnni", "a1")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Requests for a child: large arrays go once, and what arrives is what was sent."""
+"""Requests to a child: large arrays are sent once, and arrive unchanged."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ def arrived(sender: RequestPickler, *arrays: np.ndarray[Any, Any]) -> tuple[list
     return pickle.loads(payload), len(payload)
 
 
-def test_a_large_array_goes_once() -> None:
+def test_large_array_is_sent_once() -> None:
     sender, array = RequestPickler(), values(1)
     first, size = arrived(sender, array, array[: BYTES // 2 + 1], array.reshape(2, -1))
     assert size > 2 * BYTES
     again, size = arrived(sender, array[:], values(2, "float32"), array.reshape(2, -1))
-    assert size < 4 * BYTES + 2000  # the other one's
+    assert size < 4 * BYTES + 2000  # of the other array
     assert again[0] is first[0]
     assert np.array_equal(first[0], array)
     assert np.array_equal(again[1], values(2, "float32"))
@@ -37,38 +37,38 @@ def test_a_large_array_goes_once() -> None:
     assert [each.dtype for each in again] == ["int8", "float32", "int8"]
 
 
-def test_a_large_array_is_sent_from_where_it_lies() -> None:
+def test_large_array_is_not_copied() -> None:
     array = values(1)
     large = [part for part in RequestPickler().dumps([array]) if memoryview(part).nbytes >= BYTES]
     assert [np.shares_memory(np.frombuffer(part, np.int8), array) for part in large] == [True]
 
 
-def test_columns_and_other_types_arrive_as_they_are() -> None:
+def test_strided_and_small_arrays_arrive_unchanged() -> None:
     sender = RequestPickler()
     turned = values(1).reshape(64, -1).T
     texts = np.array(["a" * 70_000, "b"])
-    found, _ = arrived(sender, turned, texts, np.zeros(0), np.array(5.0))
-    assert np.array_equal(found[0], turned)
-    assert found[1].tolist() == texts.tolist()
-    assert (found[2].shape, found[3].shape) == ((0,), ())
+    result, _ = arrived(sender, turned, texts, np.zeros(0), np.array(5.0))
+    assert np.array_equal(result[0], turned)
+    assert result[1].tolist() == texts.tolist()
+    assert (result[2].shape, result[3].shape) == ((0,), ())
 
 
-def test_what_lies_where_another_one_lay_goes_as_well() -> None:
+def test_new_array_at_reused_address_is_sent() -> None:
     sender, memory = RequestPickler(), bytearray(values(1).tobytes())
     first = np.frombuffer(memory, np.int8)
     arrived(sender, first)
     del first
     memory[:] = values(2).tobytes()
-    found, size = arrived(sender, np.frombuffer(memory, np.int8))
+    result, size = arrived(sender, np.frombuffer(memory, np.int8))
     assert size > BYTES
-    assert np.array_equal(found[0], values(2))
+    assert np.array_equal(result[0], values(2))
 
 
-def test_a_child_keeps_no_more_than_so_much(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_child_limits_remembered_arrays(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(request_pickler, "_MOST_BYTES", BYTES)
     sender, arrays = RequestPickler(), [values(seed) for seed in range(3)]
     arrived(sender, *arrays)
-    found, size = arrived(sender, arrays[2], arrays[1])
+    result, size = arrived(sender, arrays[2], arrays[1])
     assert size > 2 * BYTES
-    assert [np.array_equal(a, b) for a, b in zip(found, arrays[:0:-1], strict=True)] == [True] * 2
+    assert [np.array_equal(a, b) for a, b in zip(result, arrays[:0:-1], strict=True)] == [True] * 2
     assert len(request_pickler._arrays) == 2

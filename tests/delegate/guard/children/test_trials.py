@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Trials: their names, and who may do them: a child, one that does without."""
+"""Trials: their keys and descriptions, and policies about which of them are done."""
 
 from __future__ import annotations
 
@@ -26,27 +26,27 @@ from delegate.guard.children.trials import (
     Trials,
 )
 
-MADE = Trial(BUILD, "add_vector", "a1")
-MADE_KERNEL, RAN = (Trial(kind, "add_vector", "a1", "add", (1, 1)) for kind in (KERNEL, RUN))
+BUILD_TRIAL = Trial(BUILD, "add_vector", "a1")
+KERNEL_TRIAL, RAN = (Trial(kind, "add_vector", "a1", "add", (1, 1)) for kind in (KERNEL, RUN))
 
 
-@pytest.mark.parametrize("left_out", [MADE, Trial(FILE, "add_vector")])
-def test_what_is_left_out_is_not_done(left_out: Trial) -> None:
+@pytest.mark.parametrize("left_out", [BUILD_TRIAL, Trial(FILE, "add_vector")])
+def test_left_out_trial_is_not_done(left_out: Trial) -> None:
     free = Trials({left_out: "it died"})
-    told = ReportedTrials({left_out: "it died"}, lambda **it: None)
-    free.note(MADE_KERNEL, DONE)
-    for trial in (MADE, MADE_KERNEL, RAN):  # the build's kernels neither, tried or not
+    reporting = ReportedTrials({left_out: "it died"}, lambda **it: None)
+    free.note(KERNEL_TRIAL, DONE)
+    for trial in (BUILD_TRIAL, KERNEL_TRIAL, RAN):  # nor are the build's kernels, tried or not
         assert free.outcome(trial) is None
-        for policy in (free, told):
+        for policy in (free, reporting):
             with pytest.raises(KilledChild, match=r"^it died$"), policy.attempt(trial):
                 pytest.fail("it was done")
-    assert free.encountered == told.encountered == {"it died"}
-    for policy in (free, told):
+    assert free.encountered == reporting.encountered == {"it died"}
+    for policy in (free, reporting):
         with policy.attempt(Trial(BUILD, "add", "a1")):
             pass
 
 
-def test_what_computes_wrongly_is_not_done() -> None:
+def test_wrong_kernel_is_not_run() -> None:
     for policy in (ReportedTrials({}, lambda **it: None), Trials()):
         policy.note(RAN, WRONG)
         assert policy.outcome(RAN) is None
@@ -54,35 +54,39 @@ def test_what_computes_wrongly_is_not_done() -> None:
             pytest.fail("it was done")
 
 
-def test_a_child_tells_each_trial_before_and_after() -> None:
-    said: list[dict[str, Any]] = []
-    told = ReportedTrials({}, lambda **it: said.append(it))
-    assert told.is_due(MADE)
-    with told.attempt(MADE) as under_way:
-        assert said == [{"trying": MADE}]
+def test_child_reports_trials_before_and_after() -> None:
+    output: list[dict[str, Any]] = []
+    reporting = ReportedTrials({}, lambda **it: output.append(it))
+    assert reporting.is_due(BUILD_TRIAL)
+    with reporting.attempt(BUILD_TRIAL) as under_way:
+        assert output == [{"trying": BUILD_TRIAL}]
         under_way.how = REFUSED
-    assert said[1:] == [{"tried": MADE, "how": REFUSED}]
-    assert not told.is_due(MADE)
-    with pytest.raises(ZeroDivisionError), told.attempt(RAN):
+    assert output[1:] == [{"tried": BUILD_TRIAL, "how": REFUSED}]
+    assert not reporting.is_due(BUILD_TRIAL)
+    with pytest.raises(ZeroDivisionError), reporting.attempt(RAN):
         raise ZeroDivisionError
-    assert said[2:] == [{"trying": RAN}, {"tried": RAN, "how": DONE}]
-    assert (told.outcome(MADE), told.outcome(RAN)) == (REFUSED, DONE)
+    assert output[2:] == [{"trying": RAN}, {"tried": RAN, "how": DONE}]
+    assert (reporting.outcome(BUILD_TRIAL), reporting.outcome(RAN)) == (REFUSED, DONE)
 
 
-def test_who_does_without_keeps_what_it_is_told() -> None:
+def test_process_without_children_records_trials() -> None:
     free = Trials()
-    with free.attempt(MADE):
+    with free.attempt(BUILD_TRIAL):
         free.note(RAN, DONE)
-    assert (free.outcome(MADE), free.outcome(RAN), free.is_due(MADE)) == (None, DONE, False)
+    assert (free.outcome(BUILD_TRIAL), free.outcome(RAN), free.is_due(BUILD_TRIAL)) == (
+        None,
+        DONE,
+        False,
+    )
 
 
-def test_trials_differ_by_all_that_a_driver_is_given() -> None:
+def test_trials_differ_by_every_input_of_driver() -> None:
     assert Trial.of(EXECUTOR, [1, 2], "x") == Trial.of(EXECUTOR, [1, 2], "x")
     assert Trial.of(EXECUTOR, [1, 2], "x") != Trial.of(EXECUTOR, [1, 2], "y")
 
 
-def test_a_trial_goes_through_json() -> None:
-    for trial in (MADE, RAN, Trial(PLATFORMS)):
+def test_trial_round_trips_through_json() -> None:
+    for trial in (BUILD_TRIAL, RAN, Trial(PLATFORMS)):
         assert Trial.unpacked(json.loads(json.dumps(trial))) == trial
     for foreign in (None, 7, [], ["build"], [1, "", "", "", []], ["build", "a", "1", "", ["x"]]):
         with pytest.raises((TypeError, ValueError)):
@@ -101,15 +105,15 @@ def test_a_trial_goes_through_json() -> None:
         (Trial(SELF_TEST, "vnni"), "pass the self-test of vnni"),
     ],
 )
-def test_a_trial_is_told_in_words(trial: Trial, words: str) -> None:
+def test_trial_has_description(trial: Trial, words: str) -> None:
     assert trial.words == words
 
 
-def test_where_a_kernel_ends_a_child_its_build_is_blamed() -> None:
-    assert RAN.blamed == MADE_KERNEL.blamed == MADE.blamed == MADE
+def test_death_in_kernel_is_blamed_on_its_build() -> None:
+    assert RAN.blamed == KERNEL_TRIAL.blamed == BUILD_TRIAL.blamed == BUILD_TRIAL
     assert Trial(BINARY_OF, "add", "1f").blamed == Trial(BINARY_OF, "add", "1f")
 
 
-def test_what_is_compiled_has_a_name_for_json() -> None:
-    assert (MADE.build, Trial(SELF_TEST, "vnni", "a1").build) == ("add_vector-a1", "vnni")
+def test_build_has_json_key() -> None:
+    assert (BUILD_TRIAL.build, Trial(SELF_TEST, "vnni", "a1").build) == ("add_vector-a1", "vnni")
     assert (Trial(FILE, "add").build, Trial(EXECUTOR, digest="1f").build) == ("add", "1f")

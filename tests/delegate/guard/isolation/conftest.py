@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""No test of isolation leaves a child behind."""
+"""No test of isolation leaves a child process."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from tests.support.isolated import children
 
 
 @pytest.fixture(autouse=True)
-def none_is_left() -> Iterator[None]:
-    """Assert that a test leaves no child behind."""
+def no_child_remains() -> Iterator[None]:
+    """Assert that a test leaves no child process."""
     before = children()
     yield
     deadline = time.monotonic() + 20

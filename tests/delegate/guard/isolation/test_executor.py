@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Plans that a child process executes: what comes of them is what comes of them in this one."""
+"""Plans executed by a child process have the same results as in this process."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tests.support.variables import SHAPE, counter_model
 
 
 @slow
-def test_partitions_give_what_the_reference_kernels_give(device: DeviceInfo) -> None:
+def test_partitions_equal_reference_kernels(device: DeviceInfo) -> None:
     for graph in (THREE_PARTITIONS, CHAIN, conv_pool()):
         model = write_model(graph)
         delegate = delegate_for(model, device, isolate=True)
@@ -47,9 +47,9 @@ def test_inputs_may_be_resized(device: DeviceInfo) -> None:
     rng = np.random.default_rng(3)
     for batch in (1, 3, 2):
         picture = rng.integers(0, 256, (batch, 7, 6, 2)).astype(np.uint8)
-        for made in (ours, reference):
-            made.resize_tensor_input(0, picture.shape)
-            made.allocate_tensors()
+        for interp in (ours, reference):
+            interp.resize_tensor_input(0, picture.shape)
+            interp.allocate_tensors()
         assert_equal_outputs(invoke(ours, [picture]), invoke(reference, [picture]), f"{batch}")
 
 
@@ -61,10 +61,10 @@ def test_interpreters_of_one_delegate_run_in_threads(device: DeviceInfo) -> None
     right = []
 
     def work() -> None:
-        made = interpreter(model, delegate)
+        interp = interpreter(model, delegate)
         for _ in range(20):
-            found = invoke(made, inputs_for(THREE_PARTITIONS)[0])
-            right.append(all(map(np.array_equal, found, wanted)))
+            result = invoke(interp, inputs_for(THREE_PARTITIONS)[0])
+            right.append(all(map(np.array_equal, result, wanted)))
 
     threads = [threading.Thread(target=work) for _ in range(3)]
     for each in threads:
@@ -92,7 +92,7 @@ def test_batches_of_a_model(device: DeviceInfo) -> None:
 
 @slow
 @pytest.mark.parametrize("name", CARRIES)
-def test_what_a_model_carries(device: DeviceInfo, name: str) -> None:
+def test_carried_state_of_model(device: DeviceInfo, name: str) -> None:
     graph, carry = CARRIES[name]
     options: dict[str, Any] = {"carry": carry, "tune": "off"}
     with (
@@ -130,9 +130,7 @@ def test_variables_of_an_interpreter(device: DeviceInfo) -> None:
 
 
 @slow
-def test_the_process_of_the_user_opens_no_device(
-    device: DeviceInfo, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_users_process_opens_no_device(device: DeviceInfo, monkeypatch: pytest.MonkeyPatch) -> None:
     def opened(*_: object) -> None:
         raise AssertionError("a context was made")
 
@@ -142,7 +140,7 @@ def test_the_process_of_the_user_opens_no_device(
 
 
 @slow
-def test_errors_are_those_of_a_device_in_this_process(device: DeviceInfo) -> None:
+def test_errors_equal_those_of_local_device(device: DeviceInfo) -> None:
     with pytest.raises(DelegateError, match="no OpenCL device matches"):
         OpenCLDelegate(device="no such device", isolate=True)
     with pytest.raises(ValueError, match="not profiled in a process of their own"):
@@ -156,19 +154,19 @@ def test_errors_are_those_of_a_device_in_this_process(device: DeviceInfo) -> Non
 
 
 @slow
-def test_nobody_has_it_any_more(device: DeviceInfo) -> None:
+def test_child_ends_without_references(device: DeviceInfo) -> None:
     before = children()
-    made = interpreter(write_model(CHAIN), delegate_for(write_model(CHAIN), device, isolate=True))
+    interp = interpreter(write_model(CHAIN), delegate_for(write_model(CHAIN), device, isolate=True))
     assert len(children() - before) == 1
-    made.invoke()  # the interpreter alone holds the delegate
-    del made
+    interp.invoke()  # only the interpreter refers to the delegate
+    del interp
     gc.collect()
     assert children() == before
 
 
 @slow
 @pytest.mark.parametrize("isolate", [True, False])
-def test_models_beside_one_another_share_a_child(device: DeviceInfo, isolate: bool) -> None:
+def test_concurrent_models_share_a_child(device: DeviceInfo, isolate: bool) -> None:
     before, given = children(), inputs_for(conv_pool())[0]
     options: dict[str, Any] = {"tune": "off", "isolate": isolate}
     with Model(conv_pool(), device.index, **options) as first:

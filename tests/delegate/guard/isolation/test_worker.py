@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Children that die, hang, stop or starve in a run: that run fails, and the next one is right."""
+"""Children that die, hang, stop or lack memory in a run: it fails, and the next one is right."""
 
 from __future__ import annotations
 
@@ -24,17 +24,12 @@ from tests.attacks.faults import NO_COMPILER, Fault, build_library
 from tests.delegate.model.test_model_state import running_sum
 from tests.support.compare import inputs_for, interpreter, invoke
 from tests.support.isolated import is_alive, worker_of
-from tests.support.nets import (
-    THREE_PARTITIONS,
-    assert_equal_outputs,
-    conv_pool,
-    delegate_for,
-)
+from tests.support.nets import THREE_PARTITIONS, assert_equal_outputs, conv_pool, delegate_for
 from tests.support.tiers import slow
 from tests.support.variables import SHAPE, counter_model
 
-LIMIT_SECONDS = 30  # of a start on a busy machine; on an idle one it takes less than 2
-GIVEN = inputs_for(conv_pool())[0]
+LIMIT_SECONDS = 30  # for a start on a busy machine; less than 2 on an idle one
+INPUTS = inputs_for(conv_pool())[0]
 
 
 def opened(device: DeviceInfo, **options: Any) -> Model:
@@ -48,9 +43,9 @@ def child_of(thing: Model | OpenCLDelegate) -> int:
 
 
 def run_until_it_fails(model: Model) -> None:
-    """Run again and again: a driver's thread, or a limit, ends a child a moment later."""
+    """Run until an error: a driver's thread, or a limit, ends a child a moment later."""
     for _ in range(100_000):
-        model.run(GIVEN)
+        model.run(INPUTS)
 
 
 def starve(child: int) -> None:
@@ -65,17 +60,17 @@ ENDS: dict[str, tuple[Callable[[int], object], str]] = {
 
 
 @pytest.mark.parametrize("end", ENDS)
-def test_the_next_run_has_another_child(device: DeviceInfo, end: str) -> None:
+def test_next_run_has_new_child(device: DeviceInfo, end: str) -> None:
     hit, words = ENDS[end]
     with opened(device, run_timeout=1) as model:
-        wanted = model.run(GIVEN)
+        wanted = model.run(INPUTS)
         for _ in range(2):
             first = child_of(model)
             hit(first)
             with pytest.raises(DeviceError, match=f"the process that executes the plan {words}"):
                 run_until_it_fails(model)
             begun = time.monotonic()
-            assert_equal_outputs(model.run(GIVEN), wanted)
+            assert_equal_outputs(model.run(INPUTS), wanted)
             assert time.monotonic() - begun < LIMIT_SECONDS
             assert child_of(model) != first
             assert not is_alive(first)
@@ -92,7 +87,7 @@ KINDS = {
 
 @slow
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_driver_that_fails_in_a_run(
+def test_driver_failure_in_run(
     device: DeviceInfo, kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     library = build_library(tmp_path)
@@ -105,20 +100,20 @@ def test_a_driver_that_fails_in_a_run(
     for name, value in {**fault.environment, "LD_PRELOAD": str(library)}.items():
         monkeypatch.setenv(name, value)
     with opened(device, run_timeout=2) as model:
-        wanted = model.run(GIVEN)
+        wanted = model.run(INPUTS)
         for _ in range(50):
-            assert_equal_outputs(model.run(GIVEN), wanted)
+            assert_equal_outputs(model.run(INPUTS), wanted)
         gate.touch()
         with pytest.raises(DeviceError, match=KINDS[kind]):
             run_until_it_fails(model)
         begun = time.monotonic()
-        assert_equal_outputs(model.run(GIVEN), wanted)
+        assert_equal_outputs(model.run(INPUTS), wanted)
         assert time.monotonic() - begun < LIMIT_SECONDS
         assert worker_of(model).number == 2
 
 
 @slow
-def test_tflite_goes_on_after_three_deaths(
+def test_tflite_takes_over_after_three_deaths(
     device: DeviceInfo, caplog: pytest.LogCaptureFixture
 ) -> None:
     model, inputs = write_model(THREE_PARTITIONS), inputs_for(THREE_PARTITIONS)[0]
@@ -134,36 +129,36 @@ def test_tflite_goes_on_after_three_deaths(
         for _ in range(2):
             assert_equal_outputs(invoke(ours, inputs), wanted)
     assert not worker_of(delegate)._child
-    told = "ended 3 times within 60 s"
-    assert {re.search(told, str(each.reason)) is not None for each in delegate.verdicts} == {
+    message = "ended 3 times within 60 s"
+    assert {re.search(message, str(each.reason)) is not None for each in delegate.verdicts} == {
         True,
-        False,  # of nodes that were left to the CPU before
+        False,  # about nodes left to the CPU before
     }
     later = interpreter(model, delegate)
     assert_equal_outputs(invoke(later, inputs), wanted)
 
 
 @slow
-def test_the_user_is_told_once(device: DeviceInfo, caplog: pytest.LogCaptureFixture) -> None:
+def test_deaths_are_reported_once(device: DeviceInfo, caplog: pytest.LogCaptureFixture) -> None:
     with opened(device) as model, caplog.at_level(logging.WARNING, "delegate"):
         for _ in range(3):
-            model.run(GIVEN)
+            model.run(INPUTS)
             os.kill(child_of(model), signal.SIGKILL)
             with pytest.raises(DeviceError, match="SIGKILL"):
-                model.run(GIVEN)
+                model.run(INPUTS)
         for _ in range(2):
             with pytest.raises(NotRestarted, match="ended 3 times within 60 s, so no other one"):
-                model.run(GIVEN)
+                model.run(INPUTS)
     assert [record.getMessage().count("no other one") for record in caplog.records] == [1]
 
 
 @slow
-def test_what_a_model_carried_is_lost(device: DeviceInfo) -> None:
+def test_state_of_model_is_lost(device: DeviceInfo) -> None:
     pictures = inputs_for(running_sum())[0][:1]
     carried: dict[str, Any] = {"carry": {"new": "old"}, "tune": "off", "isolate": True}
     with Model(running_sum(), device.index, **carried) as model:
         first = model.run(pictures)
-        kept = model.state()
+        state = model.state()
         os.kill(child_of(model), signal.SIGKILL)
         with pytest.raises(DeviceError, match="SIGKILL"):
             model.run(pictures)
@@ -178,12 +173,12 @@ def test_what_a_model_carried_is_lost(device: DeviceInfo) -> None:
         os.kill(child_of(model), signal.SIGKILL)
         with pytest.raises(DeviceError, match="SIGKILL"):
             model.run(pictures)
-        model.set_state(kept)
+        model.set_state(state)
         assert_equal_outputs(model.run(pictures), second)
 
 
 @slow
-def test_what_an_interpreter_kept_is_lost(device: DeviceInfo) -> None:
+def test_state_of_interpreter_is_lost(device: DeviceInfo) -> None:
     model = counter_model()
     delegate = delegate_for(model, device, (), isolate=True)
     ours, x = interpreter(model, delegate), [np.ones(SHAPE, np.float32)]
@@ -197,27 +192,27 @@ def test_what_an_interpreter_kept_is_lost(device: DeviceInfo) -> None:
 
 
 @slow
-def test_runs_under_way_end_with_the_child(device: DeviceInfo) -> None:
+def test_pending_runs_end_with_child(device: DeviceInfo) -> None:
     with opened(device) as model:
-        wanted = model.run(GIVEN)
-        runs = [model.run_async(GIVEN), model.run_async(GIVEN)]
+        wanted = model.run(INPUTS)
+        runs = [model.run_async(INPUTS), model.run_async(INPUTS)]
         os.kill(child_of(model), signal.SIGKILL)
         for run in runs:
             with pytest.raises(DeviceError, match="the process that executes the plan"):
                 run.result()
-        assert_equal_outputs(model.run_async(GIVEN).result(), wanted)
+        assert_equal_outputs(model.run_async(INPUTS).result(), wanted)
 
 
 @slow
-def test_one_that_hangs_is_closed_by_another_thread(device: DeviceInfo) -> None:
+def test_hanging_child_can_be_closed_by_another_thread(device: DeviceInfo) -> None:
     model = opened(device)
-    model.run(GIVEN)
+    model.run(INPUTS)
     os.kill(child_of(model), signal.SIGSTOP)
     ended: list[BaseException] = []
 
     def run() -> None:
         try:
-            model.run(GIVEN)
+            model.run(INPUTS)
         except DelegateError as error:
             ended.append(error)
 
@@ -231,21 +226,21 @@ def test_one_that_hangs_is_closed_by_another_thread(device: DeviceInfo) -> None:
 
 
 @slow
-def test_garbage_is_collected_in_any_order(device: DeviceInfo) -> None:
+def test_objects_can_be_collected_in_any_order(device: DeviceInfo) -> None:
     model = opened(device)
-    worker_of(model)._stop()  # as where the worker is found before the model
+    worker_of(model)._stop()  # as if the worker were collected before the model
     model.close()
     with pytest.raises(DeviceError, match="closed"):
-        model.run(GIVEN)
+        model.run(INPUTS)
 
 
 @slow
-def test_ctrl_c_in_a_run(device: DeviceInfo) -> None:
+def test_ctrl_c_in_run(device: DeviceInfo) -> None:
     with opened(device) as model:
-        wanted = model.run(GIVEN)
+        wanted = model.run(INPUTS)
         os.kill(child_of(model), signal.SIGSTOP)
         timer = threading.Timer(0.5, lambda: os.kill(os.getpid(), signal.SIGINT))
         timer.start()
         with pytest.raises(KeyboardInterrupt):
-            model.run(GIVEN)
-        assert_equal_outputs(model.run(GIVEN), wanted)
+            model.run(INPUTS)
+        assert_equal_outputs(model.run(INPUTS), wanted)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A parent that ends or forks, and what becomes of its child."""
+"""The isolated child of a process that ends or forks."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.support.tiers import slow
 
 LIMIT_SECONDS = 30
 
-# What follows has a model, its child, and a run's inputs.
+# Prefix of the programs: a model, its child, and inputs.
 USE = """
 import os, signal, sys, time
 import numpy as np
@@ -30,7 +30,7 @@ given = model.empty_input()
 model.run(given)
 (child,) = children()
 """
-# A fork has the parent's end of the pipes, and lives on.
+# A fork inherits the parent's end of the pipes.
 ORPHANED = """
 if os.fork() == 0:
     time.sleep(600)
@@ -55,7 +55,7 @@ print(children() == {child})
 
 @slow
 @pytest.mark.parametrize("how", ["waits", "stopped"])
-def test_no_child_outlives_its_parent(device: DeviceInfo, how: str) -> None:
+def test_child_does_not_outlive_parent(device: DeviceInfo, how: str) -> None:
     with subprocess.Popen(
         [sys.executable, "-c", USE + ORPHANED, str(device.index), how],
         stdout=subprocess.PIPE, text=True, env=os.environ | {"PYTHONPATH": str(ROOT)},
@@ -74,7 +74,7 @@ def test_no_child_outlives_its_parent(device: DeviceInfo, how: str) -> None:
 
 
 @slow
-def test_a_fork_has_no_child(device: DeviceInfo) -> None:
+def test_fork_has_no_child(device: DeviceInfo) -> None:
     ran = subprocess.run(
         [sys.executable, "-c", USE + FORKED, str(device.index)],
         capture_output=True, text=True, check=True, timeout=120,

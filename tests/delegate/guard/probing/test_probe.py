@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A device's self-test in a child: what each failure becomes, and that passing is remembered."""
+"""A device's self-test in a child process: failures, and results that are remembered."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ from delegate.inspect import lift_bans, list_bans
 from delegate.isa import ASSEMBLY, BY_NAME, ORDERS, Feature, that_need
 from delegate.run.device import Device
 from delegate.run.executor import Executor
-from tests.support.known import cut_all, replace_all
+from tests.support.cache_files import overwrite_records, truncate_records
 from tests.support.tiers import slow
 
-PYTHON = sys.executable  # before a test puts another in its place
+PYTHON = sys.executable  # before a test replaces it
 POCL = "Portable Computing Language"
 
 
@@ -56,7 +56,7 @@ def tell(**told):
 
 
 def child_that(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, code: str) -> None:
-    """Make the helper run this code in place of delegate.guard.helper_child."""
+    """Make the helper run this code instead of delegate.guard.helper_child."""
     helper._close(is_idle=False)
     script = tmp_path / "child"
     script.write_text(f"#!{PYTHON}\n{CHILD}\n{code}\n")
@@ -71,11 +71,13 @@ def _no_helper_of_another_test() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("_empty_cache")
-def test_the_tests_digests_are_kept_for_this_installation(monkeypatch: pytest.MonkeyPatch) -> None:
-    own, digests, made = info().identity, probe._digests, list[tuple[str, ...]]()
+def test_digests_of_self_tests_are_stored_for_this_installation(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    own, digests, created = info().identity, probe._digests, list[tuple[str, ...]]()
 
     def counted(isas: tuple[str, ...]) -> dict[str, str]:
-        made.append(isas)
+        created.append(isas)
         return digests(isas)
 
     def tests(*isas: str) -> list[str]:
@@ -85,14 +87,14 @@ def test_the_tests_digests_are_kept_for_this_installation(monkeypatch: pytest.Mo
     monkeypatch.setattr(probe, "_digests", counted)
     expected = [digests(("dot",))[name] for name in ("device", "dot")]
     assert [tests("dot"), tests("dot"), tests()] == [expected, expected, expected[:1]]
-    assert made == [("dot",)]
+    assert created == [("dot",)]
     monkeypatch.setattr(probe, "installation_key", lambda: "another one")
     assert tests("dot") == expected
-    assert len(made) == 2
+    assert len(created) == 2
     for foreign in (None, [], "text", ["another one"], ["another one", 3]):
         probe.Store(own).save(probe.FACTS, {probe._SOURCES: foreign})
         assert tests("dot") == expected
-    assert len(made) == 7
+    assert len(created) == 7
     probe._tests.cache_clear()
 
 
@@ -117,7 +119,7 @@ GOOD = "tell(tried='device', how='passed'); tell(answer=None)"
     ],
     ids=["signal", "abort-with-words", "status", "words", "json-of-others", "hang", "wrong"],
 )
-def test_a_failing_device_is_skipped_with_its_reason(
+def test_failing_device_is_skipped_with_reason(
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
     caplog: pytest.LogCaptureFixture,
@@ -142,9 +144,7 @@ def test_a_failing_device_is_skipped_with_its_reason(
 
 @slow
 @pytest.mark.usefixtures("_empty_cache")
-def test_an_answer_is_found_between_a_driver_s_own_words(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_answer_survives_output_of_driver(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     child_that(monkeypatch, tmp_path, f"print('driver 1.0'); print('[1]'); {GOOD}; print('bye')")
     assert examine(info()).failure is None
 
@@ -165,7 +165,7 @@ def test_an_answer_is_found_between_a_driver_s_own_words(
     ],
     ids=["pocl", "old-pocl", "other"],
 )
-def test_a_crash_of_pocl_comes_with_advice(
+def test_crash_of_pocl_has_advice(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, platform: str, words: str, advice: str
 ) -> None:
     code = f'sys.stderr.write("{words}"); sys.stderr.flush(); os.abort()'
@@ -175,7 +175,7 @@ def test_a_crash_of_pocl_comes_with_advice(
 
 @slow
 @pytest.mark.usefixtures("_empty_cache")
-def test_a_device_that_passed_is_remembered_until_its_driver_changes(
+def test_pass_is_remembered_until_driver_changes(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     counter = tmp_path / "calls"
@@ -186,7 +186,7 @@ def test_a_device_that_passed_is_remembered_until_its_driver_changes(
     assert counter.read_text() == "x"
     examine(info(name="Another"))
     assert counter.read_text() == "xx"
-    cut_all()
+    truncate_records()
     examine(info())
     assert counter.read_text() == "xxx"
 
@@ -194,7 +194,7 @@ def test_a_device_that_passed_is_remembered_until_its_driver_changes(
 @slow
 @pytest.mark.usefixtures("_empty_cache")
 @pytest.mark.parametrize("content", [b"\xff", b'{"trials": 1}', b'{"trials": {"a": 1}}'])
-def test_a_proof_of_foreign_content_is_asked_for_again(
+def test_foreign_proof_is_tested_again(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, content: bytes
 ) -> None:
     monkeypatch.setattr(probe, "tried_on", lambda device_type: ["a"])
@@ -202,21 +202,21 @@ def test_a_proof_of_foreign_content_is_asked_for_again(
     child_that(monkeypatch, tmp_path, f"tell(tried='a', how='passed'); {GOOD}")
     proof = Proof(None, frozenset({"a"}))
     assert examine(info()) == proof
-    replace_all(content)
+    overwrite_records(content)
     assert examine(info()) == proof
 
 
 @slow
 @pytest.mark.usefixtures("_empty_cache")
-def test_instructions_are_proven_one_by_one_and_a_crash_costs_one(
+def test_crash_disables_only_one_instruction(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    asked = tmp_path / "asked"
+    log = tmp_path / "asked"
     child_that(
         monkeypatch,
         tmp_path,
         f"""
-open({str(asked)!r}, 'a').write(' '.join(names) + '\\n')
+open({str(log)!r}, 'a').write(' '.join(names) + '\\n')
 for isa in names:
     tell(trying=isa)
     if isa == 'b': os.kill(os.getpid(), signal.SIGILL)
@@ -229,23 +229,23 @@ tell(answer=None)
     monkeypatch.setattr(probe, "BY_NAME", dict.fromkeys("abcde", BY_NAME["nearest"]))
     proof = examine(info())
     assert proof == Proof(None, frozenset({"a", "e"}))
-    # Another child repeats what one died of, and a plain kernel is tried before the blame is kept.
-    assert asked.read_text().split("\n") == [
+    # A second child repeats the fatal trial, and a fallback kernel is tried before the ban.
+    assert log.read_text().split("\n") == [
         "device", "a b c d e", "b c d e", FRESH, "c d e", "d e", FRESH, "e", ""
     ]  # fmt: skip
     assert sorted(ban.trial.name for ban in list_bans()) == ["b", "d"]
     assert examine(info()) == proof
-    assert len(asked.read_text().split("\n")) == 9
-    # What is banned no more is tried again, and what was found stays.
+    assert len(log.read_text().split("\n")) == 9
+    # Lifted bans are tried again, and other results stay.
     lift_bans()
     assert examine(info()) == proof
-    assert asked.read_text().split("\n")[8:] == ["b d", "b d", FRESH, "d", "d", FRESH, ""]
+    assert log.read_text().split("\n")[8:] == ["b d", "b d", FRESH, "d", "d", FRESH, ""]
 
 
 @slow
 @pytest.mark.usefixtures("_empty_cache")
 @pytest.mark.parametrize(("kills", "proven"), [(1, {"a", "b", "c"}), (2, {"a", "c"})])
-def test_who_is_killed_in_a_self_test_loses_no_instruction_for_good(
+def test_killed_child_bans_no_instruction(
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
     caplog: pytest.LogCaptureFixture,
@@ -274,19 +274,19 @@ tell(answer=None)
     death = "a child process died with SIGKILL, as it tried to pass the self-test of b"
     assert caplog.messages[0] == f"{death}: another one tries it again"
     assert (f"{death} again: this start does without" in caplog.text) == (kills == 2)
-    # The next start asks for what is missing.
+    # The next start tests what is missing.
     assert examine(info()) == Proof(None, frozenset("abc"))
     assert list_bans() == []
 
 
-def test_what_a_stronger_proof_covers_is_not_tested(
+def test_instructions_implied_by_others_are_not_tested(
     device: DeviceInfo, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked: list[str] = []
-    told: dict[Trial, str] = {}
+    requests: list[str] = []
+    outcomes: dict[Trial, str] = {}
 
     def passes(opened: Device, feature: Feature) -> str:
-        asked.append(feature.name)
+        requests.append(feature.name)
         return PASSED
 
     monkeypatch.setattr(self_tests, "feature_test", passes)
@@ -294,25 +294,25 @@ def test_what_a_stronger_proof_covers_is_not_tested(
 
     def tell(**said: Any) -> None:
         if "tried" in said:
-            told[said["tried"]] = said["how"]
+            outcomes[said["tried"]] = said["how"]
 
     monkeypatch.setattr(helper_child._log, "setLevel", lambda level: None)
     child = helper_child._RequestHandler(helper_child._EventSender(Channel(0, 1)))
     monkeypatch.setattr(child, "_send", tell)
     child.self_tests(device, None, tests, ())
-    assert asked == ["order_ptx", "nearest"]
-    assert told == dict(zip(tests, (PASSED, PASSED, "not needed"), strict=True))
-    # A child that goes on for one that was killed knows what passed.
+    assert requests == ["order_ptx", "nearest"]
+    assert outcomes == dict(zip(tests, (PASSED, PASSED, "not needed"), strict=True))
+    # The successor of a killed child knows what passed.
     child.self_tests(device, None, tests[2:], ["order_ptx"])
-    assert asked == ["order_ptx", "nearest"]
+    assert requests == ["order_ptx", "nearest"]
 
 
 @pytest.mark.parametrize("isa", [*sorted(that_need(ASSEMBLY)), "order", "nearest", "dot"])
-def test_what_a_device_computes_wrongly_is_not_proven(
+def test_wrong_results_prove_nothing(
     device: DeviceInfo, monkeypatch: pytest.MonkeyPatch, isa: str
 ) -> None:
     proven = examine(device).isa
-    # "order" is asked for only where no instruction of the processor's own passed.
+    # "order" is tested only if no instruction of the processor passed.
     if isa not in proven | {"nearest"} and not (isa == "order" and proven & ORDERS):
         pytest.skip(f"{device.name} has no {isa}")
     opened = Device(device, proven=[isa])
@@ -330,15 +330,15 @@ def test_what_a_device_computes_wrongly_is_not_proven(
 
 
 @pytest.mark.parametrize("is_signed", [True, False])
-def test_dot_products_are_asked_for_the_right_numbers(device: DeviceInfo, is_signed: bool) -> None:
-    # No device here has them: the kernel's own arithmetic stands in for the extension's.
+def test_dot_product_self_test_has_right_numbers(device: DeviceInfo, is_signed: bool) -> None:
+    # No device here has them, so the kernel emulates the extension.
     name = "emulated_dot" if is_signed else "emulated_mixed_dot"
     assert feature_test(Device(device), BY_NAME[name]) == PASSED
 
 
 @slow
 @pytest.mark.usefixtures("_empty_cache")
-def test_a_failure_is_not_remembered(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_failure_is_not_remembered(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     child_that(monkeypatch, tmp_path, "sys.exit(3)")
     assert examine(info()).failure is not None
     child_that(monkeypatch, tmp_path, GOOD)
@@ -347,16 +347,16 @@ def test_a_failure_is_not_remembered(monkeypatch: pytest.MonkeyPatch, tmp_path: 
 
 @slow
 @pytest.mark.usefixtures("_empty_cache")
-def test_a_working_device_passes_in_a_child(device: DeviceInfo) -> None:
+def test_working_device_passes_in_child(device: DeviceInfo) -> None:
     assert self_test(Device(device)) is None
     proof = examine(device)
     assert proof.failure is None
-    assert examine(device) == proof  # from the cache, with all that was proven
+    assert examine(device) == proof  # from the cache, with all proven instructions
 
 
 @slow
 @pytest.mark.usefixtures("_empty_cache")
-def test_the_child_finds_the_very_device_or_says_so(device: DeviceInfo) -> None:
+def test_child_opens_the_same_device_or_fails(device: DeviceInfo) -> None:
     moved = DeviceInfo(device.index, *([""] * 7))
     failure = examine(moved).failure
     assert failure is not None
@@ -367,7 +367,7 @@ def test_the_child_finds_the_very_device_or_says_so(device: DeviceInfo) -> None:
 @pytest.mark.parametrize(
     ("column", "what"), list(enumerate(("two roundings", "one rounding", "vectors", "division")))
 )
-def test_a_device_that_computes_wrongly_fails(
+def test_device_with_wrong_results_fails(
     device: DeviceInfo, monkeypatch: pytest.MonkeyPatch, column: int, what: str
 ) -> None:
     run = Executor.run
@@ -382,7 +382,7 @@ def test_a_device_that_computes_wrongly_fails(
     assert failure.startswith(f"its self-test is wrong ({what}): [")
 
 
-def test_several_matches_take_the_first_and_name_it(
+def test_first_of_several_matches_is_used_and_named(
     device: DeviceInfo, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(opening, "matching", lambda selector: (device, info(9)))
@@ -394,7 +394,7 @@ def test_several_matches_take_the_first_and_name_it(
     assert len(caplog.messages) == 1
 
 
-def test_a_failing_device_gives_way_to_the_next(
+def test_next_device_replaces_failing_one(
     device: DeviceInfo, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(opening, "matching", lambda selector: (info(9), device))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""TFLite's C calls against hooks in plain Python: no OpenCL here."""
+"""TFLite's C interface with hooks in plain Python, without OpenCL."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MODEL = write_model(net([("MAX_POOL_2D", [0], 1), ("ADD", [0, 1], 2)]))
 
 
 class Inverter:
-    """A kernel whose one output is its first input with all bits turned over."""
+    """A kernel whose output is its first input with all bits inverted."""
 
     def __init__(self, hooks: Hooks) -> None:
         self.hooks = hooks
@@ -50,7 +50,7 @@ class Inverter:
 
 
 class Hooks:
-    """Claims the first node, or what it is told to; fails where it is told to."""
+    """Claims the first node or chosen ones; fails on request."""
 
     def __init__(self, failing: str = "", error: BaseException | None = None) -> None:
         self.failing = failing
@@ -95,7 +95,7 @@ def made(hooks: Any, model: bytes = MODEL) -> Any:
     return interpreter(model, hooks)
 
 
-def test_the_plan_and_the_shapes_are_those_of_the_model() -> None:
+def test_plan_and_shapes_are_those_of_model() -> None:
     hooks = Hooks()
     made(hooks)
     assert hooks.plans == [
@@ -105,28 +105,28 @@ def test_the_plan_and_the_shapes_are_those_of_the_model() -> None:
     assert hooks.groups == [(0,)]
 
 
-def test_a_custom_op_comes_by_its_own_name_and_a_missing_input_as_minus_one() -> None:
+def test_custom_op_has_name_and_missing_input_is_minus_one() -> None:
     hooks = Hooks()
     node = op("my op", [t((2,), "uint8"), None], [t((2,), "uint8")], is_custom=True)
     hooks.claims = []
     with pytest.raises(RuntimeError, match="unresolved custom op: my op"):
         made(hooks, chain_model([node]))
-    hooks.claims = [0]  # TFLite does not prepare what it lacks where a delegate has it
+    hooks.claims = [0]  # TFLite does not prepare unknown ops that a delegate claims
     made(hooks, chain_model([node]))
     assert hooks.plans == [[PlannedNode(0, "my op", (0, -1), (1,))]] * 2
 
 
-def test_a_kernel_reads_and_writes_the_interpreter_s_tensors() -> None:
+def test_kernel_reads_and_writes_interpreters_tensors() -> None:
     hooks = Hooks()
     ours = made(hooks)
     for _ in range(2):
         (got,) = invoke(ours, [picture()])
         left, right = picture().astype(int), (~picture()).astype(int)
-        # One scale and zero point: TFLite's sum is the plain one.
+        # Equal scales and zero points, so that TFLite's sum is the integers' sum.
         assert np.array_equal(got, np.clip(left + right - 128, 0, 255))
 
 
-def test_a_kernel_hears_of_every_new_shape() -> None:
+def test_kernel_is_notified_of_new_shapes() -> None:
     hooks = Hooks()
     ours = made(hooks)
     ours.allocate_tensors()
@@ -138,7 +138,7 @@ def test_a_kernel_hears_of_every_new_shape() -> None:
     assert got.shape == (4, 3, 3, 2)
 
 
-def test_an_op_that_tflite_lacks_changes_nothing_for_the_delegate_s_next_interpreter() -> None:
+def test_unknown_op_does_not_affect_next_interpreter() -> None:
     hooks = Hooks()
     lacking = op("my op", [t((2,), "uint8"), None], [t((2,), "uint8")], is_custom=True)
     made(hooks, chain_model([lacking]))
@@ -159,9 +159,7 @@ def test_an_op_that_tflite_lacks_changes_nothing_for_the_delegate_s_next_interpr
     ],
     ids=["ours", "foreign", "ctrl-c"],
 )
-def test_an_exception_becomes_tflite_s_error_and_the_process_lives(
-    place: str, error: BaseException, text: str
-) -> None:
+def test_exception_becomes_tflites_error(place: str, error: BaseException, text: str) -> None:
     hooks = Hooks(place, error)
     with pytest.raises(RuntimeError) as raised:
         invoke(made(hooks), [picture()])
@@ -170,7 +168,7 @@ def test_an_exception_becomes_tflite_s_error_and_the_process_lives(
     assert made(Hooks()) is not None
 
 
-def test_an_exception_while_closing_is_told_and_harms_nothing() -> None:
+def test_exception_while_closing_is_reported() -> None:
     hooks = Hooks("close")
     ours = made(hooks)
     del ours
@@ -178,7 +176,7 @@ def test_an_exception_while_closing_is_told_and_harms_nothing() -> None:
     assert hooks.failures == [hooks.error]
 
 
-def test_a_run_may_fail_and_the_next_one_work() -> None:
+def test_run_works_after_a_failed_one() -> None:
     hooks = Hooks("invoke")
     ours = made(hooks)
     with pytest.raises(RuntimeError, match="as told"):
@@ -187,7 +185,7 @@ def test_a_run_may_fail_and_the_next_one_work() -> None:
     assert len(invoke(ours, [picture()])) == 1
 
 
-def test_each_interpreter_frees_its_own_kernel() -> None:
+def test_interpreter_frees_its_kernel() -> None:
     hooks = Hooks()
     first, second = made(hooks), made(hooks)
     del first
@@ -196,7 +194,7 @@ def test_each_interpreter_frees_its_own_kernel() -> None:
     assert [kernel.closed for kernel in hooks.kernels] == [1, 1]
 
 
-def test_close_closes_every_kernel_once_more_harmlessly() -> None:
+def test_close_is_idempotent() -> None:
     hooks = Hooks()
     ours = made(hooks)
     hooks.native.close()
@@ -205,8 +203,8 @@ def test_close_closes_every_kernel_once_more_harmlessly() -> None:
     assert hooks.kernels[0].closed == 2
 
 
-def test_what_reads_a_dynamic_tensor_is_prepared_once_that_has_its_size() -> None:
-    # PAD by computed sizes makes tensor 2 dynamic; the claimed pool reads it.
+def test_kernel_with_dynamic_input_is_prepared_once_size_is_known() -> None:
+    # PAD with computed sizes makes tensor 2 dynamic; the claimed pooling reads it.
     padded, pooled = image(1, 1, 1, 2), image(1, 1, 1, 2)
     nodes = [
         op("PAD", [image(), t((4, 2), "int32")], [padded]),
@@ -226,7 +224,7 @@ def test_what_reads_a_dynamic_tensor_is_prepared_once_that_has_its_size() -> Non
     assert len(kernel.prepared) == 3
 
 
-def test_hooks_that_are_gone_are_an_error_not_a_crash() -> None:
+def test_call_of_collected_hooks_is_an_error() -> None:
     hooks = Hooks()
     native, reference = hooks.native, weakref.ref(hooks)
     del hooks
@@ -241,11 +239,11 @@ def test_hooks_that_are_gone_are_an_error_not_a_crash() -> None:
         made(Pointer())
 
 
-def test_callbacks_outlive_their_delegate_while_an_interpreter_needs_them() -> None:
+def test_callbacks_live_as_long_as_interpreter() -> None:
     hooks = Hooks()
     ours = made(hooks)
     native = weakref.ref(hooks.native)
-    ours._delegates = None  # what TFLite's Python keeps it alive by
+    ours._delegates = None  # TFLite's Python keeps the delegate alive by it
     del hooks
     gc.collect()
     assert native() is not None
@@ -257,7 +255,7 @@ def test_callbacks_outlive_their_delegate_while_an_interpreter_needs_them() -> N
     assert all(native._kernels for native in callbacks._in_use)
 
 
-def test_a_model_without_claimed_nodes_runs_as_without_a_delegate() -> None:
+def test_model_without_claimed_nodes_runs() -> None:
     hooks = Hooks()
     hooks.claims = []
     assert np.array_equal(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which runtime calls is found by the address of its functions, not by what is imported."""
+"""The calling runtime is found by the address of its functions, not by imported modules."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def forget() -> None:
 
 
 def rules_of_the_installed_runtime() -> Rules:
-    found: list[Rules] = []
+    results: list[Rules] = []
 
     class Hooks:
         def __init__(self) -> None:
@@ -44,25 +44,23 @@ def rules_of_the_installed_runtime() -> Rules:
             return self.native.address
 
         def claim(self, context: int, *_: object) -> list[int]:
-            found.append(library.rules_of_caller(context))
+            results.append(library.rules_of_caller(context))
             return []
 
     interpreter(write_model(net([("ADD", [0, 0], 1)])), Hooks())  # type: ignore[arg-type]
-    return found[0]
+    return results[0]
 
 
-def test_the_caller_is_the_runtime_that_made_the_interpreter(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    # As if the other were imported, too, and first.
+def test_caller_is_the_interpreters_runtime(monkeypatch: pytest.MonkeyPatch) -> None:
+    # As if the other one had been imported first.
     for package in ("ai_edge_litert", "tflite_runtime"):
         monkeypatch.setitem(sys.modules, package, sys)
-    found = rules_of_the_installed_runtime()
-    assert (found.runtime, found.version) == (RUNTIME.name, RUNTIME.version)
+    result = rules_of_the_installed_runtime()
+    assert (result.runtime, result.version) == (RUNTIME.name, RUNTIME.version)
 
 
 @pytest.mark.parametrize("file", ["/lib/libc.so.6", ""])
-def test_a_library_that_tells_nothing_falls_back_to_what_is_imported(
+def test_unknown_library_falls_back_to_imported_runtime(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, file: str
 ) -> None:
     for package in ("ai_edge_litert", "tflite_runtime"):
@@ -78,7 +76,7 @@ def test_a_library_that_tells_nothing_falls_back_to_what_is_imported(
     ("version", "rounds_twice"),
     [("2.2.0", True), ("2.14.1", True), ("2.17.0", False), ("3.0", False), ("1.15.0-rc1", True)],
 )
-def test_a_tflite_that_is_no_python_package_is_asked_for_its_version(
+def test_tflite_without_python_reports_its_version(
     tmp_path: Path, version: str, rounds_twice: bool
 ) -> None:
     source = tmp_path / "tflite.c"
@@ -94,9 +92,7 @@ def test_a_tflite_that_is_no_python_package_is_asked_for_its_version(
     assert rules.saturating_cast is not rounds_twice
 
 
-def test_a_runtime_of_another_version_is_asked_once_and_tells_the_same(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_runtime_of_unknown_version_is_probed_once(monkeypatch: pytest.MonkeyPatch) -> None:
     expected = rules_of_the_installed_runtime()
     packages: list[str] = []
 
@@ -112,7 +108,7 @@ def test_a_runtime_of_another_version_is_asked_once_and_tells_the_same(
     assert packages == [PACKAGE]
 
 
-def test_an_address_in_no_library_has_none() -> None:
+def test_address_outside_of_libraries() -> None:
     assert library.library_at(0) == ""
 
 
@@ -126,7 +122,7 @@ def test_an_address_in_no_library_has_none() -> None:
     ],
     ids=["ai-edge-litert", "tflite-runtime", "none", "unknown"],
 )
-def test_rules_of_a_runtime(package: str, runtime: str, rounds_twice: bool) -> None:
+def test_rules_of_runtime(package: str, runtime: str, rounds_twice: bool) -> None:
     rules = library.rules(package)
     assert rules.runtime == runtime
     assert rules.fully_connected_double_rounding is rounds_twice

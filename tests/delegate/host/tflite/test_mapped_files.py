@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which arrays are the same bytes of a file that is mapped twice."""
+"""Recognition of arrays that are the same bytes of a file, mapped twice."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def written(folder: Path, name: str) -> Path:
     return path
 
 
-def test_the_same_bytes_of_a_file_are_the_same(tmp_path: Path) -> None:
+def test_same_bytes_of_a_file_are_recognised(tmp_path: Path) -> None:
     path = written(tmp_path, "one")
     one, two, later = mapping(path), mapping(path), mapping(path, _PAGE)
     mapped = MappedFiles()
@@ -34,12 +34,12 @@ def test_the_same_bytes_of_a_file_are_the_same(tmp_path: Path) -> None:
     assert mapped.are_same(one[10:500], two[10:500])
     assert mapped.are_same(one[_PAGE + 5 : _PAGE + 9], later[5:9])
     assert mapped.are_same(two[_PAGE:].view(np.int32), later)
-    assert not mapped.are_same(one[5:9], later[5:9])  # equal, but others
+    assert not mapped.are_same(one[5:9], later[5:9])  # equal bytes elsewhere
     assert not mapped.are_same(one[10:500], two[10:499])
     assert not mapped.are_same(one[::2], two[::2])
 
 
-def test_other_memory_is_the_same_only_where_it_lies_there(tmp_path: Path) -> None:
+def test_anonymous_memory_is_compared_by_address(tmp_path: Path) -> None:
     one = mapping(written(tmp_path, "one"))
     other = mapping(written(tmp_path, "other"))
     changed = mapping(tmp_path / "one", access=mmap.ACCESS_COPY)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which rules hold is told by TFLite's own kernels."""
+"""Arithmetic rules are probed by calls of TFLite's kernels."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ from delegate.target import Rules
 from tests.support.compare import RUNTIME
 
 PACKAGE = RUNTIME.module.__package__
-# Kernels that read past their tensors, and what C leaves undefined.
-NOT_ASKED = {"batch_matmul_mixes_rows", "linked_lstms", "norm_products_wrap"}
+# Kernels that read past their tensors, and undefined behaviour of C.
+NOT_PROBED = {"batch_matmul_mixes_rows", "linked_lstms", "norm_products_wrap"}
 OLDER, NEWER = (library.rules_of_version("TFLite", "2.15.0", older) for older in (True, False))
 # A C interface without kernels. An interpreter's output is the code of the op that its resolver
 # gave, or 255 for none, then the last byte of each input. It refuses ops of the code 114 (DIV).
@@ -76,44 +76,44 @@ int TfLiteTensorCopyToBuffer(const void* tensor, void* bytes, size_t size) {
 """
 
 
-def test_the_installed_runtime_tells_its_own_rules() -> None:
+def test_probed_rules_of_installed_runtime() -> None:
     kernels = package_kernels(PACKAGE)
     assert kernels is not None
-    told = {question.rule for question in questions()}
-    assert told | NOT_ASKED == {
+    rules = {question.rule for question in questions()}
+    assert rules | NOT_PROBED == {
         field.name for field in fields(Rules) if isinstance(getattr(Rules(), field.name), bool)
     }
     expected = library.rules(PACKAGE)
     for start in (OLDER, NEWER):
-        found = probed_rules(start, kernels)
-        assert {rule: getattr(found, rule) for rule in told} == {
-            rule: getattr(expected, rule) for rule in told
+        result = probed_rules(start, kernels)
+        assert {rule: getattr(result, rule) for rule in rules} == {
+            rule: getattr(expected, rule) for rule in rules
         }
 
 
-def test_how_sums_of_rows_are_rounded_is_asked_of_the_processor() -> None:
+def test_rounding_of_row_sums_depends_on_processor() -> None:
     kernels = package_kernels(PACKAGE)
     assert kernels is not None
-    told = rounds_rows_twice(kernels)
-    assert told is True if platform.machine() == "x86_64" else told is not None
+    rounds_twice = rounds_rows_twice(kernels)
+    assert rounds_twice is True if platform.machine() == "x86_64" else rounds_twice is not None
     assert rounds_rows_twice(lambda _: of_rows().newer) is False
     assert rounds_rows_twice(lambda _: b"") is None
 
 
-def test_each_rule_is_told_by_itself() -> None:
+def test_rules_are_probed_independently() -> None:
     def mixed(question: Question) -> bytes | None:
         is_older = question.rule == "reverses_first_axis"
         return next(iter(question.older)) if is_older else question.newer
 
-    found = probed_rules(OLDER, mixed)
-    assert found.reverses_first_axis
-    assert found.saturating_cast
-    assert not found.fully_connected_double_rounding
-    assert found.batch_matmul_mixes_rows  # nobody is asked: as the version has it
+    result = probed_rules(OLDER, mixed)
+    assert result.reverses_first_axis
+    assert result.saturating_cast
+    assert not result.fully_connected_double_rounding
+    assert result.batch_matmul_mixes_rows  # without probing: the version's rules
 
 
-def test_what_older_kernels_would_read_past_they_are_not_asked() -> None:
-    """Debian's TFLite 2.14.1 wrote past its memory where it was asked for weights in blocks."""
+def test_unsafe_probes_are_skipped_for_old_kernels() -> None:
+    """Debian's TFLite 2.14.1 wrote past its memory when probed with blockwise weights."""
     heard = []
 
     def older(question: Question) -> bytes | None:
@@ -126,7 +126,7 @@ def test_what_older_kernels_would_read_past_they_are_not_asked() -> None:
     assert "knows_blocks" in heard
 
 
-def test_kernels_that_answer_otherwise_change_no_rule(caplog: pytest.LogCaptureFixture) -> None:
+def test_unexpected_answers_change_no_rule(caplog: pytest.LogCaptureFixture) -> None:
     def strange(question: Question) -> bytes | None:
         return b"?" if question.op == "CAST" else question.newer
 
@@ -134,7 +134,7 @@ def test_kernels_that_answer_otherwise_change_no_rule(caplog: pytest.LogCaptureF
     assert "2.15.0 answers like neither of the two that are known: saturating_cast" in caplog.text
 
 
-def test_kernels_out_of_reach_change_no_rule() -> None:
+def test_unreachable_kernels_change_no_rule() -> None:
     def silent(_: Question) -> bytes | None:
         raise CannotProbe
 
@@ -158,17 +158,17 @@ def question_of(op: str) -> Question:
     return next(question for question in questions() if question.op == op)
 
 
-def test_a_library_is_asked_by_its_c_interface(tiny: Kernels) -> None:
-    # The reference kernel of FULLY_CONNECTED (9) is exported; of GREATER nothing is.
+def test_library_is_probed_by_c_interface(tiny: Kernels) -> None:
+    # The reference kernel of FULLY_CONNECTED (9) is exported, but that of GREATER is not.
     assert tiny(question_of("FULLY_CONNECTED")) == bytes([9, 1])
     assert tiny(question_of("GREATER")) == bytes([255, 0, 0])
 
 
-def test_what_tflite_refuses_has_no_answer(tiny: Kernels) -> None:
+def test_refused_probe_has_no_answer(tiny: Kernels) -> None:
     assert tiny(question_of("DIV")) is None
 
 
-def test_no_reference_kernel_is_no_answer(tmp_path: Path) -> None:
+def test_missing_reference_kernel_has_no_answer(tmp_path: Path) -> None:
     source = tmp_path / "tiny.c"
     source.write_text(TINY.replace("28Register_FULLY", "28Register_OTHER"))
     file = tmp_path / "libother.so"
@@ -181,9 +181,9 @@ def test_no_reference_kernel_is_no_answer(tmp_path: Path) -> None:
         kernels(question_of("FULLY_CONNECTED"))
 
 
-def test_a_library_without_the_c_interface_cannot_be_asked() -> None:
+def test_library_without_c_interface_cannot_be_probed() -> None:
     assert library_kernels("libc.so.6") is None
 
 
-def test_a_package_without_an_interpreter_cannot_be_asked() -> None:
+def test_package_without_interpreter_cannot_be_probed() -> None:
     assert package_kernels("delegate") is None

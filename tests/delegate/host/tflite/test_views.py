@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Views of tensors in TFLite's memory, which TFLite moves; its structures are made here."""
+"""Views of tensors in TFLite's memory, which TFLite may move, with fake C structures."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from delegate.host.tflite.views import Views
 
 
 class Memory:
-    """A context of two tensors, of 4 and 2 bytes, and what they hold."""
+    """A context with two tensors, of 4 and 2 bytes, and their memory."""
 
     def __init__(self) -> None:
         self.context = abi.TfLiteContext()
@@ -33,7 +33,7 @@ class Memory:
     def move_array(self) -> None:
         moved = (abi.TfLiteTensor * 2)()
         C.memmove(moved, self.tensors, C.sizeof(moved))
-        C.memset(self.tensors, 0xFF, C.sizeof(moved))  # freed: anything
+        C.memset(self.tensors, 0xFF, C.sizeof(moved))  # arbitrary: freed memory
         self.tensors = moved
         self.context.tensors = C.cast(moved, C.POINTER(abi.TfLiteTensor))
 
@@ -42,7 +42,7 @@ class Memory:
         return [array.tolist() for array in (*inputs, *outputs)]
 
 
-def test_views_are_made_once() -> None:
+def test_views_are_cached() -> None:
     memory = Memory()
     first = memory.views.now()
     assert memory.seen() == [[0, 1, 2, 3], [10, 11]]
@@ -70,7 +70,7 @@ def test_views_follow_the_array_of_tensors() -> None:
     assert memory.seen() == [[5], [10, 11]]
 
 
-def test_a_tensor_without_memory_is_an_error_each_time() -> None:
+def test_tensor_without_memory_is_an_error() -> None:
     memory = Memory()
     memory.views.now()
     memory.tensors[1].data = None

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Small neighbours as one launch: the same outputs as one by one, on every device."""
+"""Fused launches have the same outputs as separate ones, on every device."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from delegate.plan.dispatch.planned import planned_executor
 from delegate.plan.record import JOINED, ONE_BY_ONE
 from delegate.run.device import Device
 from tests.support.cases import LANES_4, SIMT, Way, require_isa
-from tests.support.forms import assert_same_runs, program_of
 from tests.support.model import graph_of, op, t
 from tests.support.nets import conv_pool, net
+from tests.support.programs import assert_same_runs, program_of
 from tests.support.tiers import slow
 
 pytestmark = pytest.mark.usefixtures("one_context")
@@ -27,7 +27,7 @@ CHAIN = net([("ADD", [0, 0], 1), ("ADD", [1, 0], 2), ("ADD", [2, 1], 3)], [1])
 
 
 def rows() -> Graph:
-    """Return SOFTMAX, whose group shares a row and keeps what its items found, between two ADDs."""
+    """Return SOFTMAX, whose work-group shares a row in scratch memory, between two ADDs."""
     a, b, c, d = (t((3, 300), "uint8", 1 / 256) for _ in range(4))
     return graph_of(
         [op("ADD", [a, a], [b]), op("SOFTMAX", [b], [c], {"beta": 1.0}), op("ADD", [c, b], [d])]
@@ -35,7 +35,7 @@ def rows() -> Graph:
 
 
 def assert_same(device: DeviceInfo, program: Program) -> None:
-    """Assert that a program gives the same bytes joined, by fewer calls."""
+    """Assert that the fused program has the same outputs with fewer calls."""
     calls = len(fusible_groups(program.launches))
     assert calls < len(program.launches)
     opened = Device(device)
@@ -63,7 +63,7 @@ def test_the_same_outputs(device: DeviceInfo, graph: Graph, way: Way, is_literal
     assert_same(device, program.specialised() if is_literal else program)
 
 
-def test_few_tiles_and_groups_of_a_kind_are_joined() -> None:
+def test_launches_with_few_tiles_and_equal_groups_are_fused() -> None:
     def launch(tiles: int, items: int = 64, weights: int = 8192) -> Launch:
         constant = Constant(weights, lambda: np.zeros(weights, np.uint8))
         return Launch("f", "f", tiles, items, {"weights": constant}, (), ())
@@ -72,14 +72,14 @@ def test_few_tiles_and_groups_of_a_kind_are_joined() -> None:
         launch(1), launch(4), launch(2, 256), launch(5), launch(5), launch(1, weights=8193),
         launch(1, 1),
     )  # fmt: skip
-    found = fusible_groups([a, b, c, large, other, heavy, last])
-    assert found == [(a, b, c), (large,), (other,), (heavy,), (last,)]
+    result = fusible_groups([a, b, c, large, other, heavy, last])
+    assert result == [(a, b, c), (large,), (other,), (heavy,), (last,)]
     many = [launch(1) for _ in range(19)]
     assert fusible_groups(many) == [tuple(many[:8]), tuple(many[8:16]), tuple(many[16:])]
 
 
 @slow
-def test_larger_groups_have_scratch_memory_for_each_item(device: DeviceInfo) -> None:
+def test_larger_groups_have_scratch_for_each_item(device: DeviceInfo) -> None:
     program = program_of(rows(), SIMT)
     first, softmax, last = program.steps
     (own,), (launch,) = softmax.alternative.launches, last.alternative.launches
@@ -91,7 +91,7 @@ def test_larger_groups_have_scratch_memory_for_each_item(device: DeviceInfo) -> 
 
 
 @pytest.mark.parametrize("why", ["batch", "does not build"])
-def test_what_cannot_be_joined_is_launched_one_by_one(
+def test_unsuitable_launches_stay_separate(
     device: DeviceInfo, monkeypatch: pytest.MonkeyPatch, why: str
 ) -> None:
     batch = 3 if why == "batch" else 1

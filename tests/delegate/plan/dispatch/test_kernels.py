@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Building programs: from source once, then from the disk, whatever happened to it there."""
+"""Programs are built from source once, then loaded from the cache, even if it was damaged."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ ADD = lower(net([("ADD", [0, 0], 1)]).nodes[0], Target())[-1].launches[0]
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty cache folder of the test's own."""
+    """An empty cache folder."""
     monkeypatch.setenv("TFLITE_OPENCL_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr("delegate.guard.cache.folder._warned", set())
     monkeypatch.setattr(Kernels, "_is_driver_cached", lambda *_: False)
@@ -40,16 +40,16 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def builds(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """What programs are made of from now on: "source" or "binary"."""
-    made: list[str] = []
+    """Collect the origin of each new program: "source" or "binary"."""
+    created: list[str] = []
     real = cl.Program
 
     def program(context: cl.Context, first: object, *binaries: object) -> cl.Program:
-        made.append("binary" if binaries else "source")
+        created.append("binary" if binaries else "source")
         return real(context, first, *binaries)
 
     monkeypatch.setattr(cl, "Program", program)
-    return made
+    return created
 
 
 def only_file(folder: Path) -> Path:
@@ -57,7 +57,7 @@ def only_file(folder: Path) -> Path:
     return path
 
 
-def test_a_program_is_built_once_then_loaded(
+def test_program_is_built_once_then_loaded(
     device: DeviceInfo, folder: Path, builds: list[str]
 ) -> None:
     opened = Device(device)
@@ -66,36 +66,36 @@ def test_a_program_is_built_once_then_loaded(
         kernels.build(ADD)
     assert builds == ["source"]
     assert only_file(folder).name.startswith("add-")
-    Kernels(opened).build(ADD)  # in the same context
+    Kernels(opened).build(ADD)  # from the context
     assert builds == ["source"]
     for _ in range(2):
         Kernels(Device(device)).build(ADD)
     assert builds == ["source", "binary", "binary"]
 
 
-def test_a_binary_that_takes_long_is_asked_for_at_a_later_start(
+def test_slow_binary_is_retrieved_in_later_start(
     device: DeviceInfo, folder: Path, builds: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(kernels_module, "LONG_SECONDS", -1.0)
     monkeypatch.setattr(Kernels, "_is_driver_cached", lambda *_: True)
-    Kernels(Device(device)).build(ADD)  # now it is known that binaries take long
+    Kernels(Device(device)).build(ADD)  # binaries are known to take long from now on
 
     for left in (1.0, 0.0, 1.0, 1.0):
         monkeypatch.setattr(kernels_module, "ASKING_SECONDS", left)
         Kernels(Device(device)).build(POOL)
-    # The first notes that the driver has it, the second has no time, the third asks.
+    # The first start records the driver's cache, the second has no time, the third gets the binary.
     assert builds == ["source", "source", "source", "source", "binary"]
 
 
 @pytest.mark.parametrize(
     ("asked", "again", "kept"),
     [
-        (0.050, [0.022], True),  # PoCL: compiles for the binary, and has what it built
-        (0.050, [0.026, 0.040, 0.022], True),  # the same beside other work
-        (0.050, [0.095] * 4, False),  # compiles for the binary, and at each start again
+        (0.050, [0.022], True),  # PoCL: compiles again for the binary, and caches what it built
+        (0.050, [0.026, 0.040, 0.022], True),  # the same on a busy machine
+        (0.050, [0.095] * 4, False),  # compiles for the binary, and in each start
     ],
 )
-def test_what_a_driver_keeps(
+def test_binaries_are_stored_unless_driver_caches(
     device: DeviceInfo,
     monkeypatch: pytest.MonkeyPatch,
     asked: float,
@@ -120,7 +120,7 @@ DAMAGES: dict[str, Callable[[bytes], bytes]] = {
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_a_damaged_entry_is_built_again_and_replaced(
+def test_damaged_entry_is_rebuilt_and_replaced(
     device: DeviceInfo, folder: Path, builds: list[str], damage: str
 ) -> None:
     Kernels(Device(device)).build(ADD)
@@ -132,7 +132,7 @@ def test_a_damaged_entry_is_built_again_and_replaced(
     assert only_file(folder) == path
 
 
-def test_a_binary_the_driver_refuses_is_built_again(
+def test_refused_binary_is_rebuilt(
     device: DeviceInfo, folder: Path, builds: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     Kernels(Device(device)).build(ADD)
@@ -155,7 +155,7 @@ def test_a_binary_the_driver_refuses_is_built_again(
 @pytest.mark.parametrize(
     ("status", "is_lost"), [("DEVICE_NOT_AVAILABLE", True), ("INVALID_VALUE", False)]
 )
-def test_a_lost_device_is_no_kernel_s_fault(
+def test_device_loss_is_not_a_build_error(
     device: DeviceInfo, monkeypatch: pytest.MonkeyPatch, what: str, status: str, is_lost: bool
 ) -> None:
     kernels = Kernels(Device(device))
@@ -173,7 +173,7 @@ def test_a_lost_device_is_no_kernel_s_fault(
         assert status in (kernels.check([ADD]) or "")
 
 
-def test_a_driver_without_binaries_still_runs(
+def test_driver_without_binaries_works(
     device: DeviceInfo, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real = cl.Program.get_info
@@ -191,7 +191,7 @@ def test_a_driver_without_binaries_still_runs(
     assert not (folder / "programs").exists()
 
 
-def test_another_driver_version_or_source_is_another_entry(
+def test_key_has_driver_version_and_source(
     device: DeviceInfo, folder: Path, builds: list[str]
 ) -> None:
     Kernels(Device(device)).build(ADD)
@@ -203,7 +203,7 @@ def test_another_driver_version_or_source_is_another_entry(
     assert len(list((folder / "programs").iterdir())) == 3
 
 
-def test_a_cache_that_takes_no_file_costs_one_warning(
+def test_unwritable_cache_is_one_warning(
     device: DeviceInfo, folder: Path, builds: list[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     folder.write_text("a file is in the folder's place")
@@ -215,11 +215,11 @@ def test_a_cache_that_takes_no_file_costs_one_warning(
 
 
 def slip(text: str) -> Launch:
-    """Return ADD with a macro that spoils it."""
+    """Return ADD with a macro that breaks its kernel."""
     return dataclasses.replace(ADD, defines={**ADD.defines, "ELEM": text})
 
 
-def test_a_kernel_that_does_not_build_says_file_defines_and_log_once(
+def test_build_error_has_file_defines_and_one_log(
     device: DeviceInfo,
     folder: Path,
     builds: list[str],
@@ -243,18 +243,18 @@ def test_a_kernel_that_does_not_build_says_file_defines_and_log_once(
     assert message == f"{raised.value}; the driver's log:\n{raised.value.log}"
     assert kernels.check([ADD, slip("no_such_type")]) == str(raised.value)
     assert kernels.check([ADD]) is None
-    assert len(list((folder / "programs").iterdir())) == 1  # the good one
+    assert len(list((folder / "programs").iterdir())) == 1  # the intact one
     assert [path.name for path in temporary.glob("*.cl")] == []
 
 
-def test_a_kernel_that_is_not_in_its_file_is_refused(device: DeviceInfo) -> None:
+def test_missing_kernel_is_refused(device: DeviceInfo) -> None:
     missing = dataclasses.replace(ADD, kernel="add_nonesuch")
     reason = Kernels(Device(device)).check([missing])
     assert reason is not None
     assert reason.startswith("clCreateKernel add_nonesuch: CL_INVALID_")
 
 
-def test_a_work_group_is_no_larger_than_the_kernel_allows(
+def test_work_group_size_is_limited_by_kernel(
     device: DeviceInfo, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kernels = Kernels(Device(device))
@@ -264,12 +264,12 @@ def test_a_work_group_is_no_larger_than_the_kernel_allows(
     assert 1 <= limit < 1 << 20
 
 
-def test_each_launch_has_a_kernel_object_of_its_own(device: DeviceInfo) -> None:
+def test_launches_have_separate_kernel_objects(device: DeviceInfo) -> None:
     kernels = Kernels(Device(device))
     assert kernels.kernel(ADD)[0] is not kernels.kernel(ADD)[0]
 
 
-def test_defines_are_the_kernel_its_macros_and_the_place_of_each_field() -> None:
+def test_defines_of_a_launch() -> None:
     launch = Launch("f", "f_quant8", 1, 1, {"b": 3, "a": 4}, (), (), {"ELEM": "uchar", "N": 2})
     assert defines_of(launch) == {
         "USES_F_QUANT8": "1",
@@ -281,7 +281,7 @@ def test_defines_are_the_kernel_its_macros_and_the_place_of_each_field() -> None
     assert defines_of(launch, is_argument=True) == defines_of(launch) | {"FIELDS": "2"}
 
 
-def test_a_block_is_an_argument_where_that_is_proven_and_where_it_fits(device: DeviceInfo) -> None:
+def test_parameter_block_is_an_argument_if_proven_and_small(device: DeviceInfo) -> None:
     names = {"n": 3, **{f"f{i}": i for i in range(9)}}
     launch = dataclasses.replace(ADD, params=names)
     needed = 2 * 8 + 4 * (2 + 10)
@@ -295,7 +295,7 @@ def test_a_block_is_an_argument_where_that_is_proven_and_where_it_fits(device: D
         assert kernels.kernel(ADD)[0].num_args == arguments
 
 
-def test_devices_of_one_context_have_programs_of_their_own_options(device: DeviceInfo) -> None:
+def test_devices_of_a_context_build_with_their_options(device: DeviceInfo) -> None:
     if device.type != "cpu":
         pytest.skip("no GPU's compiler takes our declarations of built-in functions")
     built = []
@@ -306,12 +306,12 @@ def test_devices_of_one_context_have_programs_of_their_own_options(device: Devic
     assert built[0] is built[2] is not built[1]
 
 
-def test_what_is_told_of_a_program_has_no_places() -> None:
+def test_described_defines_have_no_offsets() -> None:
     assert chosen_of(defines_of(ADD, is_argument=True)) == chosen_of(defines_of(ADD))
     assert chosen_of(defines_of(ADD)) == {"USES_ADD_QUANT8": "1", "ELEM": "uchar"}
 
 
-def test_the_source_holds_macros_and_includes_and_counts_lines_as_the_file() -> None:
+def test_source_has_macros_includes_and_line_numbers() -> None:
     source = source_of("add", {"ELEM": "uchar"})
     assert source.startswith('#define ELEM uchar\n#line 1 "add.cl"\n')
     assert "#include" not in source

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""All launches as one: the same outputs as one by one, again and again, and what it waits for."""
+"""The persistent launch has the same outputs as separate launches; its phases and fallbacks."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ from delegate.plan.record import ONE_BY_ONE, PERSISTENT
 from delegate.run.device import Device
 from tests.support.cases import LANES_4, LANES_16, SIMT, Way, require_isa
 from tests.support.compare import inputs_for, interpreter, invoke, oracle
-from tests.support.forms import assert_same_runs, program_of
 from tests.support.model import graph_of, op, t
 from tests.support.nets import conv_pool, net
 from tests.support.process import run_python
+from tests.support.programs import assert_same_runs, program_of
 from tests.support.shared import model_path
 from tests.support.tiers import slow
 
 pytestmark = pytest.mark.usefixtures("one_context")
 CHAIN = net([("ADD", [0, 0], 1), ("ADD", [1, 0], 2), ("ADD", [2, 1], 3)], [1])
-# Four that need only the first one, two that need two of them each, and one that needs all.
+# Four nodes that need the first one, two that need two of them each, and one that needs all.
 BRANCHES = net(
     [
         ("ADD", [0, 0], 1),
@@ -47,7 +47,7 @@ BRANCHES = net(
     ],
     [8],
 )
-# How the names of PoCL's devices with a thread for each core begin -> its driver without threads.
+# Name prefix of PoCL's threaded devices -> its driver without threads.
 THREADLESS = {"pthread": "basic", "cpu": "cpu-minimal"}
 IN_THE_CALLING_THREAD = """
 import sys
@@ -65,7 +65,7 @@ print(model.device.name)
 
 
 def ordered(info: DeviceInfo, way: Way = SIMT) -> Device:
-    """Open a device that was proven to order memory between groups, or skip."""
+    """Open a device that passed the self-test of memory order between groups, or skip."""
     require_isa(way, info)
     device = open_device(Options(info.index))
     if not device.proven & ORDERS:
@@ -92,39 +92,39 @@ def test_the_same_outputs(device: DeviceInfo, graph: Graph, way: Way, batch: int
     assert_same(ordered(device, way), program_of(graph, way), batch)
 
 
-def test_literal_numbers_are_a_file_of_their_own(device: DeviceInfo) -> None:
-    # A child that takes too long for one gives up its file.
+def test_specialised_kernels_are_a_separate_file(device: DeviceInfo) -> None:
+    # A slow child gives up the specialised file.
     opened, loaded = ordered(device, LANES_16), program_of(CHAIN, LANES_16)
     for program, file in ((loaded, "persistent"), (loaded.specialised(), "persistent_literal")):
         layout = layout_of(program, is_whole=True)
-        made = persistent_kernel(opened, Kernels(opened), program.launches, layout)
-        assert made is not None
-        assert made.program.file == f"runtime_{file}"
-        assert Trial(BUILD, made.program.file).is_of_a_model
+        result = persistent_kernel(opened, Kernels(opened), program.launches, layout)
+        assert result is not None
+        assert result.program.file == f"runtime_{file}"
+        assert Trial(BUILD, result.program.file).is_of_a_model
     assert_same(opened, loaded.specialised(), runs=2)
 
 
 @pytest.mark.parametrize("groups", [1, 2, 7])
-def test_any_number_of_groups_gets_through(device: DeviceInfo, groups: int) -> None:
+def test_any_number_of_groups_terminates(device: DeviceInfo, groups: int) -> None:
     opened = ordered(device, LANES_16)
     opened.compute_units = groups
     for graph in (CHAIN, BRANCHES):
         assert_same(opened, program_of(graph, LANES_16))
 
 
-def test_launches_that_need_nothing_of_each_other_wait_for_none() -> None:
+def test_independent_launches_share_a_phase() -> None:
     program = program_of(BRANCHES, LANES_16)
     assert phases_of(program, no_group_copies(program)) == (0, 1, 1, 1, 1, 2, 2, 3)
 
 
 @slow
 @pytest.mark.model
-def test_a_whole_model(device: DeviceInfo) -> None:
+def test_whole_model(device: DeviceInfo) -> None:
     graph = read_model(model_path("mobilenet_v1_0.25_128_quant"))
     assert_same(ordered(device, LANES_16), program_of(graph, LANES_16), runs=5)
 
 
-def test_kernels_of_one_item_and_of_many_run_in_groups_of_one(device: DeviceInfo) -> None:
+def test_kernels_with_different_group_sizes(device: DeviceInfo) -> None:
     opened = ordered(device, LANES_4)
     program = program_of(CHAIN, LANES_4)
     one = program.launches
@@ -134,12 +134,12 @@ def test_kernels_of_one_item_and_of_many_run_in_groups_of_one(device: DeviceInfo
         ways = Alternative("", launches)
         all_at_once = replace(program, steps=(replace(program.steps[0], alternative=ways),))
         layout = layout_of(all_at_once, is_whole=True)
-        made = persistent_kernel(opened, kernels, launches, layout)
-        assert made is not None
-        assert made.group_items == items
+        result = persistent_kernel(opened, kernels, launches, layout)
+        assert result is not None
+        assert result.group_items == items
 
 
-def test_larger_groups_have_scratch_memory_for_each_item(
+def test_larger_groups_have_scratch_for_each_item(
     device: DeviceInfo, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     opened = ordered(device)
@@ -163,7 +163,7 @@ def test_larger_groups_have_scratch_memory_for_each_item(
     assert scratch == [("softmax", needed), (launch.file, None), ("runtime_persistent", needed)]
 
 
-def test_a_device_that_was_not_proven_launches_one_by_one(device: DeviceInfo) -> None:
+def test_unproven_device_uses_separate_launches(device: DeviceInfo) -> None:
     opened = Device(device)
     executor = planned_executor(
         opened, Kernels(opened), program_of(CHAIN, SIMT), dispatch_mode=PERSISTENT
@@ -172,7 +172,7 @@ def test_a_device_that_was_not_proven_launches_one_by_one(device: DeviceInfo) ->
     assert len(executor.copy_strategy.kernels) == 3
 
 
-def test_a_kernel_that_does_not_build_as_one_launches_one_by_one(
+def test_build_error_falls_back_to_separate_launches(
     device: DeviceInfo, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     opened = ordered(device)
@@ -184,13 +184,13 @@ def test_a_kernel_that_does_not_build_as_one_launches_one_by_one(
 
 
 @slow
-def test_a_driver_may_run_it_in_the_calling_thread(device: DeviceInfo, tmp_path: Path) -> None:
+def test_driver_without_threads(device: DeviceInfo, tmp_path: Path) -> None:
     threads, *_ = device.name.split("-")
     if "Portable" not in device.platform or threads not in THREADLESS:
         pytest.skip(f"{device.name} has no driver without threads")
     driver, saved, graph = THREADLESS[threads], tmp_path / "outputs.npy", conv_pool()
-    told = run_python(IN_THE_CALLING_THREAD, saved, POCL_DEVICES=driver)
-    assert told.startswith(driver)
+    message = run_python(IN_THE_CALLING_THREAD, saved, POCL_DEVICES=driver)
+    assert message.startswith(driver)
     model = write_model(graph)
     reference = interpreter(model, cpu_kernels=oracle(model))
     expected = [invoke(reference, given)[0] for given in inputs_for(graph)]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Floats that are halves between nodes: where they are, what they lose, and what stays exact."""
+"""Precision fp16: which tensors are fp16, the error, and what stays exact."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ RELU = {"fused_activation_function": "RELU"}
 
 
 def network(channels: int = 8) -> Graph:
-    """Return a network of each kind of node: of halves, that moves them, and of floats alone."""
+    """Return a network with nodes that support fp16, that move values, and that need float32."""
     rng = np.random.default_rng(5)
 
     def weights(*shape: int) -> NDArray[np.float32]:
@@ -70,30 +70,28 @@ def target(*isa: str) -> Target:
     return Target(device_type="gpu", isa=frozenset(isa))
 
 
-def test_where_halves_are() -> None:
+def test_which_tensors_are_fp16() -> None:
     graph = network()
     partition = partition_of(graph, range(len(graph.nodes)))
     device = target(FP16_STORAGE)
-    found = rewritten(partition, device, lambda _: None, (), allows_fp16=True)
-    # SIN has floats: an angle that is rounded may have any sine. What moves floats that are there
-    # leaves them, and SOFTMAX has halves again. Outputs are floats.
-    assert [node.op for node in found.nodes] == [
+    result = rewritten(partition, device, lambda _: None, (), allows_fp16=True)
+    # SIN needs float32, because the sine of a rounded angle may be anything. Moves of float32 stay
+    # float32, and SOFTMAX returns to fp16. Outputs are float32.
+    assert [node.op for node in result.nodes] == [
         *("to_halves", "CONV_2D", "DEPTHWISE_CONV_2D", "CONV_2D", "ADD", "PAD", "MAX_POOL_2D"),
         *("to_floats", "SIN", "RESHAPE", "to_halves", "SOFTMAX", "to_floats", "to_floats"),
     ]
-    assert (found.inputs, found.outputs) == (partition.inputs, partition.outputs)
-    program = compile_partition(found, device, lambda _, ways: ways[0])
-    made = {tensor.dtype for launch in program.launches for tensor in launch.writes}
-    assert made == {"float16", "float32"}
+    assert (result.inputs, result.outputs) == (partition.inputs, partition.outputs)
+    program = compile_partition(result, device, lambda _, ways: ways[0])
+    dtypes = {tensor.dtype for launch in program.launches for tensor in launch.writes}
+    assert dtypes == {"float16", "float32"}
     assert rewritten(partition, device, lambda _: None, ()) is partition
     assert rewritten(partition, target(), lambda _: None, (), allows_fp16=True) is partition
 
 
 @pytest.mark.parametrize("channels", [5, 8, 16])
 @pytest.mark.parametrize("arithmetic", [True, False], ids=["fp16", "stored"])
-def test_outputs_are_near_the_references(
-    device: DeviceInfo, channels: int, arithmetic: bool
-) -> None:
+def test_outputs_are_near_reference(device: DeviceInfo, channels: int, arithmetic: bool) -> None:
     proven = examine(device).isa
     if not {FP16_STORAGE, *([FP16] if arithmetic else [])} <= {*proven}:
         pytest.skip(f"{device.name} has not proven it")
@@ -104,9 +102,9 @@ def test_outputs_are_near_the_references(
     halves, floats = (
         Model(graph, device.index, exclude_isa=without, precision=p) for p in ("fp16", "fp32")
     )
-    found, exact = halves.run(inputs), floats.run(inputs)
-    for ours, theirs, own in zip(found, known.outputs[0], exact, strict=True):
-        # Of three sums behind each other no bound is known: of one of as many terms it is.
+    result, exact = halves.run(inputs), floats.run(inputs)
+    for ours, theirs, own in zip(result, known.outputs[0], exact, strict=True):
+        # No bound is known for a chain of three sums, but for one with as many terms.
         bound = halves_bound(np.abs(theirs) * 2.0**-19 + 2.0**-19, theirs)
         assert (np.abs(ours - theirs) <= bound).all()
         assert not np.array_equal(ours, own)  # they were halves
@@ -123,21 +121,21 @@ def test_integers_stay_exact(device: DeviceInfo) -> None:
 
 
 @slow
-def test_a_device_without_halves_has_floats(
+def test_device_without_fp16_uses_float32(
     device: DeviceInfo, caplog: pytest.LogCaptureFixture
 ) -> None:
     inputs = [np.random.default_rng(8).standard_normal((1, 8, 6, 3)).astype(np.float32)]
-    found, exact = (
+    result, exact = (
         Model(network(), device.index, exclude_isa=(FP16_STORAGE,), precision=p).run(inputs)
         for p in ("fp16", "fp32")
     )
-    for ours, own in zip(found, exact, strict=True):
+    for ours, own in zip(result, exact, strict=True):
         np.testing.assert_array_equal(ours, own)
     if FP16_STORAGE in examine(device).isa:
         assert "stays float32" in caplog.text
 
 
-def test_the_kernels_that_have_halves_are_those_that_read_them() -> None:
+def test_kernels_with_macro_halves_support_fp16() -> None:
     has_stored = re.compile(r"STORED_(FLOAT|ELEM|ALPHA)|IN_MEMORY")
     owners = {
         kernel: path.stem
@@ -150,7 +148,7 @@ def test_the_kernels_that_have_halves_are_those_that_read_them() -> None:
 
 
 def beyond() -> tuple[Graph, NDArray[np.float32]]:
-    """Return a graph with a convolution whose results no half holds, and its input."""
+    """Return a graph with a convolution whose results overflow fp16, and its input."""
     x, sums, y = t((1, 8, 8, 64)), t((1, 8, 8, 4)), t((1, 8, 8, 4))
     weights = np.random.default_rng(9).uniform(0.5, 1.5, (4, 3, 3, 64)).astype(np.float32)
     bias = const(np.zeros(4, np.float32))
@@ -163,7 +161,7 @@ def beyond() -> tuple[Graph, NDArray[np.float32]]:
 
 
 @slow
-def test_a_model_beyond_halves_goes_on_in_float32(
+def test_overflow_continues_in_float32(
     device: DeviceInfo, caplog: pytest.LogCaptureFixture
 ) -> None:
     if FP16_STORAGE not in examine(device).isa:
@@ -173,33 +171,33 @@ def test_a_model_beyond_halves_goes_on_in_float32(
         (expected,) = model.run(pixels)
     with Model(graph, device.index, tune="off", precision="fp16") as model:
         runs = [model.run(pixels)[0], model.run_async(pixels).result()[0], model.run(pixels)[0]]
-    for found in runs:
-        np.testing.assert_allclose(found, expected, rtol=1e-5)
+    for result in runs:
+        np.testing.assert_allclose(result, expected, rtol=1e-5)
     assert caplog.text.count("runs in float32 from now on") == 1
     caplog.clear()
     delegate = OpenCLDelegate(device=device.index, tune="off", precision="fp16")
-    made = interpreter(write_model(graph), delegate)
+    interp = interpreter(write_model(graph), delegate)
     for _ in range(2):
-        np.testing.assert_allclose(invoke(made, [pixels])[0], expected, rtol=1e-5)
+        np.testing.assert_allclose(invoke(interp, [pixels])[0], expected, rtol=1e-5)
     assert caplog.text.count("runs in float32 from now on") == 1
-    del made
+    del interp
     delegate.close()
 
 
-def test_several_slots_go_on_in_float32(device: DeviceInfo) -> None:
+def test_overflow_with_several_slots(device: DeviceInfo) -> None:
     if FP16_STORAGE not in examine(device).isa:
         pytest.skip(f"{device.name} has not proven it")
     graph, pixels = beyond()
     with Model(graph, device.index, 2, tune="off", precision="fp16") as model:
         both = np.concatenate([pixels, pixels / 2])
         runs = [model.run_async(both) for _ in range(3)] + [model.run_async(pixels)]
-        found = [run.result()[0] for run in runs]
-    assert [len(each) for each in found] == [2, 2, 2, 1]
-    for each in found:
-        np.testing.assert_allclose(each[0], found[0][0], rtol=1e-5)
+        results = [run.result()[0] for run in runs]
+    assert [len(each) for each in results] == [2, 2, 2, 1]
+    for each in results:
+        np.testing.assert_allclose(each[0], results[0][0], rtol=1e-5)
         assert np.isfinite(each).all()
 
 
-def test_a_wrong_precision_is_refused() -> None:
+def test_invalid_precision_is_refused() -> None:
     with pytest.raises(ValueError, match="precision='half': one of fp32, fp16"):
         Options(precision="half")

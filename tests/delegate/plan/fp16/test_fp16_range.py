@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which floats stay float32 beside halves: sums, squares, quotients and masks of unknown range."""
+"""Tensors that stay float32: sums, squares, quotients and masks of unknown range."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ def conv(x: Tensor, y: Tensor, size: float = 1.0) -> Node:
     return op("CONV_2D", [x, const(np.full((4, 1, 1, 4), size, np.float32)), None], [y], CONV)
 
 
-def test_a_sum_is_wide_until_the_next_product_with_weights() -> None:
+def test_sum_is_float32_until_next_product_with_weights() -> None:
     x, total, share, y, z = t(SHAPE), t(SHAPE), t(SHAPE), t(SHAPE), t(SHAPE)
     axes = const(np.array([1, 2], np.int32))
-    found = noted(
+    result = noted(
         [
             op("SUM", [x, axes], [total], {"keep_dims": True}),
             op("MUL", [total, number(1 / 64)], [share]),
@@ -42,11 +42,11 @@ def test_a_sum_is_wide_until_the_next_product_with_weights() -> None:
             op("RELU", [y], [z]),
         ]
     )
-    # A convolution reads what is wide, and gives what is not.
-    assert found == [False, False, False, True]
+    # A convolution reads float32 and returns fp16.
+    assert result == [False, False, False, True]
 
 
-def test_a_norm_is_of_floats() -> None:
+def test_norm_is_float32() -> None:
     x, square, mean, root, y = (t(SHAPE) for _ in range(5))
     axes = const(np.array([3], np.int32))
     nodes = [
@@ -59,7 +59,7 @@ def test_a_norm_is_of_floats() -> None:
 
 
 @pytest.mark.parametrize("hidden", [-1e9, -np.inf, float(np.finfo(np.float32).min)])
-def test_a_mask_is_of_floats_and_what_softmax_gives_is_not(hidden: float) -> None:
+def test_mask_is_float32_and_softmax_is_fp16(hidden: float) -> None:
     x, masked, shares, y = (t(SHAPE) for _ in range(4))
     mask = const(np.array([0, 0, hidden, hidden], np.float32))
     nodes = [
@@ -73,7 +73,7 @@ def test_a_mask_is_of_floats_and_what_softmax_gives_is_not(hidden: float) -> Non
 @pytest.mark.parametrize(
     ("nodes", "last"),
     [
-        # Squeeze and excite, SILU: one factor is within 1.
+        # Squeeze and excite, SiLU: one factor is at most 1.
         (lambda x, y, z: [op("LOGISTIC", [x], [y]), op("MUL", [x, y], [z])], True),
         (lambda x, y, z: [op("RELU6", [x], [y]), op("MUL", [x, y], [z])], True),
         (lambda x, y, z: [op("RELU", [x], [y]), op("MUL", [x, y], [z])], False),
@@ -82,7 +82,7 @@ def test_a_mask_is_of_floats_and_what_softmax_gives_is_not(hidden: float) -> Non
         (lambda x, y, z: [op("RELU6", [x], [y]), op("MUL", [y, y], [z])], True),
         (lambda x, y, z: [op("RELU6", [x], [y]), op("SQUARE", [y], [z])], True),
         (lambda x, y, z: [op("SQUARE", [x], [z])], False),
-        # A residual is an activation still.
+        # A residual is still an activation.
         (lambda x, y, z: [op("RELU", [x], [y]), op("ADD", [x, y], [z])], True),
         (lambda x, y, z: [op("TANH", [x], [y]), op("EXP", [y], [z])], True),
         (lambda x, y, z: [op("EXP", [x], [z])], False),
@@ -103,11 +103,11 @@ def test_a_mask_is_of_floats_and_what_softmax_gives_is_not(hidden: float) -> Non
         (lambda x, y, z: [op("SQUARE", [x], [y]), op("RESHAPE", [y], [z])], False),
     ],
 )
-def test_what_can_be_shown(nodes, last: bool) -> None:  # type: ignore[no-untyped-def]
+def test_proven_ranges(nodes, last: bool) -> None:  # type: ignore[no-untyped-def]
     assert noted(nodes(t(SHAPE), t(SHAPE), t(SHAPE)))[-1] is last
 
 
-def test_a_clamp_ends_what_is_wide() -> None:
+def test_clamp_returns_to_fp16() -> None:
     x, square, clamped, y = (t(SHAPE) for _ in range(4))
     fused = {"fused_activation_function": "RELU6"}
     nodes = [
@@ -118,7 +118,7 @@ def test_a_clamp_ends_what_is_wide() -> None:
     assert noted(nodes) == [False, False, True]
 
 
-def test_a_bias_may_be_large() -> None:
+def test_large_bias() -> None:
     x, y = t(SHAPE), t(SHAPE)
     bias = const(np.full(4, 1e6, np.float32))
     weights = const(np.ones((4, 1, 1, 4), np.float32))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What several nodes need of the same tensor is computed once: rows as int8, with their scales."""
+"""Quantised rows that several nodes need are computed once."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from delegate.plan.layout import phases_of
 from delegate.plan.lowering.common_subexpressions import eliminate_common_launches
 from delegate.plan.per_group_copies import no_group_copies
 from tests.support.cases import LANES_16, PLAIN, SIMT, Way, assert_exact_way
-from tests.support.forms import plain_program
 from tests.support.model import const, graph_of, op, t
+from tests.support.programs import fallback_program
 from tests.support.tiers import where_rows_are_known
 
 
 def products(asymmetric: tuple[bool, ...]) -> Graph:
-    """Return hybrid FULLY_CONNECTED of one row, and one of the first of their results."""
+    """Return hybrid FULLY_CONNECTED nodes with one input, and one that reads their first result."""
     rng = np.random.default_rng(3)
     x, results, nodes = t((1, 64)), [], []
     for number, is_asymmetric in enumerate(asymmetric):
@@ -41,19 +41,19 @@ def products(asymmetric: tuple[bool, ...]) -> Graph:
 
 def test_equal_rows_are_quantised_once() -> None:
     graph = products((False, False, True, False, False))
-    program = plain_program(graph)
+    program = fallback_program(graph)
     kernels = Counter(launch.kernel for launch in program.launches)
-    # x with a zero point and without, and what the last one reads.
+    # x with and without a zero point, and the last one's input.
     assert kernels["quantize_row_float"] == 3
     assert kernels["fully_connected_hybrid"] == 5
-    # Rows of x; their products, and rows of x in the other way; the products of both, and rows of
-    # the first result; their product.
+    # Rows of x; their products, and rows of x the other way; their products, and rows of the first
+    # result; their product.
     assert phases_of(program, no_group_copies(program)) == (0, 1, 1, 1, 2, 2, 2, 3)
 
 
 @where_rows_are_known
 @pytest.mark.parametrize("way", [PLAIN, SIMT, LANES_16], ids=str)
-def test_the_same_results(device: DeviceInfo, way: Way) -> None:
+def test_results_are_equal(device: DeviceInfo, way: Way) -> None:
     assert_exact_way(write_model(products((False, False, True, False, False))), device, way)
 
 
@@ -62,7 +62,7 @@ def launch(reads: Tensor, writes: Tensor) -> Launch:
 
 
 def of(*launches: Launch, view: tuple[Tensor, Tensor] | None = None) -> list[Launch]:
-    """Return what is left of launches, behind a view of the first one's input if there is one."""
+    """Return the remaining launches, optionally after a view of the first one's input."""
     steps = [Step(n, "OP", Alternative("", (each,))) for n, each in enumerate(launches)]
     if view is not None:
         steps.insert(0, Step(len(steps), "OP", Alternative("", (), view)))
@@ -74,7 +74,7 @@ FIRST, SECOND = (temporary("rows", (4,), "int8") for _ in range(2))
 A, B = launch(X, FIRST), launch(X, SECOND)
 
 
-def test_what_reads_the_second_reads_the_first() -> None:
+def test_readers_of_duplicate_read_original() -> None:
     first, last = of(A, B, launch(SECOND, Y))
     assert first is A
     assert (last.reads, last.params["x"]) == ((FIRST,), FIRST)
@@ -92,7 +92,7 @@ def test_what_reads_the_second_reads_the_first() -> None:
         pytest.param((A, replace(B, defines={"OUT": "char"})), None, id="other-macros"),
     ],
 )
-def test_what_may_differ_stays(
+def test_different_launches_stay(
     launches: tuple[Launch, ...], view: tuple[Tensor, Tensor] | None
 ) -> None:
     assert of(*launches, view=view) == [*launches]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Verdicts and programs, with ops and devices that answer as told."""
+"""Verdicts and programs, with fake ops and devices."""
 
 from __future__ import annotations
 
@@ -49,30 +49,30 @@ def takes(chosen: Alternative) -> compiler.Choose:
 
 
 def reasons(graph: Graph, check: compiler.Check = works, *exclude: str) -> list[str | None]:
-    found = compiler.verdicts(graph, TARGET, check, exclude)
-    assert [(index, name) for index, name, _ in found] == [(n.index, n.op) for n in graph.nodes]
-    return [reason for _, _, reason in found]
+    result = compiler.verdicts(graph, TARGET, check, exclude)
+    assert [(index, name) for index, name, _ in result] == [(n.index, n.op) for n in graph.nodes]
+    return [reason for _, _, reason in result]
 
 
-def test_what_lowers_and_passes_the_check_runs() -> None:
+def test_node_that_lowers_and_passes_check_is_supported() -> None:
     graph = net([("ADD", [0, 0], 1), ("MUL", [1, 0], 2), ("ADD", [2, 1], 3)])
     assert reasons(graph) == [None, "MUL is beyond us", None]
 
 
-def test_a_node_that_child_processes_died_of_is_told_from_one_that_is_refused() -> None:
+def test_banned_node_differs_from_refused_one() -> None:
     graph = net([("ADD", [0, 0], 1), ("MUL", [1, 0], 2)])
-    found = compiler.verdicts(graph, TARGET, lambda _: Loss("children died of it"))
-    assert [verdict.is_lost for verdict in found] == [True, False]
+    result = compiler.verdicts(graph, TARGET, lambda _: Loss("children died of it"))
+    assert [verdict.is_lost for verdict in result] == [True, False]
 
 
-def test_excluded_ops_are_not_even_lowered() -> None:
+def test_excluded_ops_are_not_lowered() -> None:
     graph = net([("ADD", [0, 0], 1), ("MUL", [1, 0], 2)])
     excluded = "excluded by exclude_ops"
     assert reasons(graph, works, "MUL") == [None, excluded]
     assert reasons(graph, works, "MUL", "ADD") == [excluded, excluded]
 
 
-def test_nodes_out_of_order_are_all_refused() -> None:
+def test_unsorted_nodes_are_refused() -> None:
     graph = net([("ADD", [0, 0], 1), ("ADD", [1, 1], 2), ("ADD", [0, 0], 3)])
     first, second, third = graph.nodes
     why = f"the nodes are out of order: node 1 reads tensor {first.outputs[0].index}, which node 0 "
@@ -81,7 +81,7 @@ def test_nodes_out_of_order_are_all_refused() -> None:
     assert reasons(replace(graph, nodes=(loop, second, third)))[2] is not None
 
 
-def test_a_constant_that_is_an_input_is_not_believed() -> None:
+def test_constant_that_is_an_input_is_ignored() -> None:
     x, both, middle, y = t((2,), "int32"), const([1, 2]), t((2,), "int32"), t((2,), "int32")
     nodes = [op("ADD", [both, both], [middle]), op("ADD", [x, middle], [y])]
     graph = infer(graph_of(nodes, [x, both]))
@@ -92,7 +92,7 @@ def test_a_constant_that_is_an_input_is_not_believed() -> None:
     assert graph.nodes[0].outputs[0].ranges is None
 
 
-def test_one_alternative_that_passes_is_enough_and_the_chosen_one_is_used() -> None:
+def test_one_passing_alternative_suffices() -> None:
     graph = net([("ADD", [0, 0], 1)])
     partition = partition_of(graph, [0])
 
@@ -107,7 +107,7 @@ def test_one_alternative_that_passes_is_enough_and_the_chosen_one_is_used() -> N
         assert (program.inputs, program.outputs) == (partition.inputs, partition.outputs)
 
 
-def test_a_node_of_which_no_alternative_passes_says_the_last_reason() -> None:
+def test_refusal_has_reason_of_last_alternative() -> None:
     graph = net([("ADD", [0, 0], 1)])
 
     def none(alternative: Alternative) -> str | None:
@@ -122,7 +122,7 @@ def test_a_node_of_which_no_alternative_passes_says_the_last_reason() -> None:
         compiler.compile_partition(partition_of(graph, [0]), TARGET, choose)
 
 
-def test_state_no_output_and_no_alternative_are_refused() -> None:
+def test_unsupported_nodes_are_refused() -> None:
     state = t((4,), "int8", is_variable=True)
     graph = graph_of(
         [
@@ -135,39 +135,39 @@ def test_state_no_output_and_no_alternative_are_refused() -> None:
 
 
 def shaped(shape: Tensor, name: str) -> Graph:
-    made = [t((4,), "int8") for _ in range(3)]
+    tensors = [t((4,), "int8") for _ in range(3)]
     return graph_of(
         [
-            op(name, [t((4,), "int8"), shape], [made[0]]),
-            op("ADD", [made[0], made[0]], [made[1]]),
-            op("ADD", [made[1], made[1]], [made[2]]),
+            op(name, [t((4,), "int8"), shape], [tensors[0]]),
+            op("ADD", [tensors[0], tensors[0]], [tensors[1]]),
+            op("ADD", [tensors[1], tensors[1]], [tensors[2]]),
         ]
     )
 
 
-def test_all_that_follows_an_unknown_shape_is_refused() -> None:
+def test_nodes_after_unknown_shape_are_refused() -> None:
     why = "a tensor's shape is known only at run time"
     computed, constant = t((1,), "int32"), const(np.array([4], np.int32))
     assert reasons(shaped(computed, "TILE")) == ["TILE is beyond us", why, why]
     assert reasons(shaped(constant, "TILE")) == ["TILE is beyond us", None, None]
-    # Whatever the numbers are, their product has the shape that the inputs' shapes say.
+    # The product's shape follows from the inputs' shapes, whatever the values.
     assert reasons(shaped(computed, "MUL")) == ["MUL is beyond us", None, None]
     assert reasons(shaped(computed, "ADD")) == [None, None, None]
 
 
-def test_as_many_places_as_hold_are_known_of_a_constant_alone() -> None:
+def test_dimension_that_depends_on_values_needs_constant() -> None:
     why, after = "how many places it gives is known only at run time", t((2, 1), "int64")
     for holds, expected in (
         (t((3,), "bool"), [why, "a tensor's shape is known only at run time"]),
         (const(np.array([True, False, True])), [None, None]),
     ):
-        found = t((2, 1), "int64")
-        graph = graph_of([op("WHERE", [holds], [found]), op("ADD", [found, found], [after])])
+        result = t((2, 1), "int64")
+        graph = graph_of([op("WHERE", [holds], [result]), op("ADD", [result, result], [after])])
         assert reasons(infer(graph)) == expected
 
 
-def test_the_choices_that_may_gain_most_are_made_first() -> None:
-    """A start measures for some seconds, and not all nodes."""
+def test_choices_with_most_to_gain_come_first() -> None:
+    """A start has only some seconds, which are not enough for all nodes."""
     shapes = [(1, 4, 4, 8), (1, 4, 4, 8), (1, 32, 32, 8), (1, 4, 4, 8)]
     values = [t(shape, "float32") for shape in shapes]
     nodes = [
@@ -176,13 +176,13 @@ def test_the_choices_that_may_gain_most_are_made_first() -> None:
         op("MAX_POOL_2D", [values[2]], [values[3]]),
     ]
     graph = graph_of(nodes, [values[0]], [values[3]])
-    asked: list[str] = []
+    order: list[str] = []
 
     def choose(node: Node, alternatives: Sequence[Alternative]) -> Alternative:
-        asked.append(node.op)
+        order.append(node.op)
         return alternatives[0]
 
     partition = partition_of(graph, [0, 1, 2])
     program = compiler.compile_partition(partition, TARGET, choose)
-    assert asked == ["PAD", "MAX_POOL_2D", "RELU"]
+    assert order == ["PAD", "MAX_POOL_2D", "RELU"]
     assert [step.op for step in program.steps] == ["RELU", "PAD", "MAX_POOL_2D"]

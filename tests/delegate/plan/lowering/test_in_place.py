@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is written in place: a part of what nobody needs afterwards."""
+"""Updates of tensors in place, if nothing needs the old value."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import pytest
 
 from delegate.graph.persistent import with_carry, with_variables
 from delegate.inspect import Graph, Node, Tensor
-from tests.support.forms import plain_program
 from tests.support.model import const, graph_of, op, t
+from tests.support.programs import fallback_program
 
 SHAPE, PART = (6, 4), (1, 4)
 OLD, NEW, MADE = (t(SHAPE, "float32", name=name) for name in ("old", "new", "made"))
@@ -25,8 +25,8 @@ VIEW = op("RESHAPE", [OLD, const(np.array([4, 6], np.int32))], [SHAPED])
 
 
 def copies(graph: Graph) -> int:
-    """Return how many launches of a graph's updates copy the whole tensor."""
-    program = plain_program(graph)
+    """Return the number of launches that copy a whole tensor before an update."""
+    program = fallback_program(graph)
     updates = [step for step in program.steps if step.op == "DYNAMIC_UPDATE_SLICE"]
     assert all(
         (len(step.alternative.launches) == 1) == (step.alternative.view is not None)
@@ -51,20 +51,20 @@ def of(nodes: list[Node], outputs: list[Tensor]) -> Graph:
         pytest.param(of([replace(UPDATE, inputs=(ONES, ROW, AT))], [NEW]), 1, id="constant"),
     ],
 )
-def test_what_is_needed_is_copied(graph: Graph, expected: int) -> None:
+def test_needed_operand_is_copied(graph: Graph, expected: int) -> None:
     assert copies(graph) == expected
 
 
-def test_what_is_kept_is_overwritten_by_its_next_value_alone() -> None:
+def test_state_is_overwritten_only_by_its_next_value() -> None:
     graph = of([UPDATE, NEG], [MADE, NEW])
     assert copies(with_carry(graph, {"new": "old"})) == 0
-    assert copies(with_carry(graph, {"made": "old"})) == 0  # it is written after the run
+    assert copies(with_carry(graph, {"made": "old"})) == 0  # it is written later
     held = replace(OLD, is_variable=True)
     read = graph_of([replace(UPDATE, inputs=(held, ROW, AT))], [ROW, AT], [NEW])
     assert copies(with_variables(read)) == 1
 
 
-def test_a_chain_of_updates_has_one_place() -> None:
+def test_chain_of_updates_shares_memory() -> None:
     again = op("DYNAMIC_UPDATE_SLICE", [NEW, ROW, AT], [MADE])
     assert copies(of([UPDATE, again], [MADE])) == 0
     assert copies(of([UPDATE, again], [NEW, MADE])) == 1

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Nodes that differ in their tensors alone are lowered once, and each on its own tensors."""
+"""Nodes that differ only in their tensors are lowered once, and get their own tensors."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ TARGETS = [Target(), Target("cpu", 16, 2)]
 
 
 @pytest.fixture(autouse=True)
-def asked(monkeypatch: pytest.MonkeyPatch) -> list[Node]:
-    """Return the nodes that `ops.lower` was asked for."""
+def lowered_nodes(monkeypatch: pytest.MonkeyPatch) -> list[Node]:
+    """Collect the nodes passed to `ops.lower`."""
     nodes: list[Node] = []
 
     def lower(node: Node, target: Target) -> tuple[Alternative, ...]:
@@ -37,9 +37,9 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[Node]:
 
 
 def words(alternatives: tuple[Alternative, ...], node: Node) -> list[Any]:
-    """Return all of some alternatives; tensors by their places in the node, or in the order found.
+    """Return all contents of alternatives; tensors as positions in the node, or in order of use.
 
-    Constants by their bytes.
+    Constants as bytes.
     """
     places: dict[Tensor, object] = {}
     for place, tensor in enumerate((*node.inputs, *node.outputs)):
@@ -116,17 +116,17 @@ def same_twice() -> Node:
     ],
     ids=["add", "a number", "one tensor twice", "softmax", "transpose", "rows"],
 )
-def test_nodes_that_are_alike_are_lowered_once(
-    one: Node, other: Node, target: Target, asked: list[Node]
+def test_similar_nodes_are_lowered_once(
+    one: Node, other: Node, target: Target, lowered_nodes: list[Node]
 ) -> None:
     other = replace(other, index=7)
     lowered = LoweringCache()
     first, second = (lowered.lower(node, target) for node in (one, other))
-    assert asked == [one]
+    assert lowered_nodes == [one]
     assert words(first, one) == words(second, other) == words(ops.lower(other, target), other)
     temporaries = [
-        {t for each in found for launch in each.launches for t in launch.writes if is_temporary(t)}
-        for found in (first, second)
+        {t for each in result for launch in each.launches for t in launch.writes if is_temporary(t)}
+        for result in (first, second)
     ]
     assert temporaries[0].isdisjoint(temporaries[1])
     assert lowered.signature(one, lambda: "of the first") == "of the first"
@@ -147,23 +147,25 @@ def long(values: float) -> Node:
         (softmax(0.0), softmax(-0.0)),
         (moved((0, 2, 1)), moved((1, 0, 2))),
         (long(1.0), long(2.0)),
-        (long(1.0), long(1.0)),  # which nobody compares
+        (long(1.0), long(1.0)),  # not compared
     ],
     ids=["one twice", "shape", "option", "constant", "zeros", "axes", "weights", "equal weights"],
 )
-def test_others_are_lowered_apart(one: Node, other: Node, asked: list[Node]) -> None:
+def test_different_nodes_are_lowered_separately(
+    one: Node, other: Node, lowered_nodes: list[Node]
+) -> None:
     lowered = LoweringCache()
     for node in (one, other):
-        found = lowered.lower(node, Target())
-        assert words(found, node) == words(ops.lower(node, Target()), node)
-    assert asked[::2] == [one, other]
+        result = lowered.lower(node, Target())
+        assert words(result, node) == words(ops.lower(node, Target()), node)
+    assert lowered_nodes[::2] == [one, other]
 
 
-def test_what_is_known_of_some_nodes_holds_for_others_of_the_target(asked: list[Node]) -> None:
+def test_cache_belongs_to_target(lowered_nodes: list[Node]) -> None:
     one, other = add(t(SIZE), t(SIZE)), add(t(SIZE), t(SIZE))
     first = LoweringCache()
     first.lower(one, Target())
     LoweringCache(first).lower(other, Target())
-    assert asked == [one]
+    assert lowered_nodes == [one]
     LoweringCache().lower(other, Target())
-    assert asked == [one, other]
+    assert lowered_nodes == [one, other]

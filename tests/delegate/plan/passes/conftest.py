@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Passes on partitions share one context a device."""
+"""Tests of passes share one context for each device."""
 
 from __future__ import annotations
 
@@ -8,4 +8,4 @@ import pytest
 
 @pytest.fixture(autouse=True)
 def _one_context(one_context: None) -> None:
-    """Make each test use it."""
+    """Use the fixture in each test."""

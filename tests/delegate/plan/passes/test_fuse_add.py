@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ADD into the convolution before it: the rewrite, and what it leaves alone."""
+"""Fusion of ADD into the preceding convolution, and graphs that stay unchanged."""
 
 from __future__ import annotations
 
@@ -34,10 +34,7 @@ def test_rewrite() -> None:
         (other,) = (tensor for tensor in add.inputs if tensor is not conv.outputs[0])
         assert node.inputs == (*conv.inputs, other)
         assert node.inner == conv.outputs
-        assert node.options == {
-            **conv.options,
-            "sum_activation_function": "RELU",
-        }
+        assert node.options == {**conv.options, "sum_activation_function": "RELU"}
 
 
 def test_without_a_bias() -> None:
@@ -47,7 +44,7 @@ def test_without_a_bias() -> None:
     assert node.inputs[2] is None
 
 
-def test_the_later_of_two_convolutions() -> None:
+def test_later_of_two_convolutions_absorbs_add() -> None:
     second = Convolution(kernel=(1, 1)).node()
     before = partition([CONV, second, added(BETWEEN, second.outputs[0])])
     first, fused = rewrite(before, every).nodes
@@ -55,7 +52,7 @@ def test_the_later_of_two_convolutions() -> None:
     assert fused.inputs == (*before.nodes[1].inputs, first.outputs[0])
 
 
-def test_what_is_left_alone() -> None:
+def test_unchanged() -> None:
     add = added(BETWEEN, OTHER)
     depthwise = Convolution(depth_multiplier=1).node()
     again = op("ADD", [BETWEEN, add.outputs[0]], [t(BETWEEN.shape, "uint8", 0.3, 1)])

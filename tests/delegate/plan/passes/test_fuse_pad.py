@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""PAD into the convolution after it: the rewrite, what it leaves alone, and the same outputs."""
+"""Fusion of PAD into the following convolution, and graphs that stay unchanged."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def padded(
     depth: int = 0,
     dtype: str = "uint8",
 ) -> list[Node]:
-    """A PAD of a 6 x 5 image, and a 3 x 3 convolution of stride 2 over what it makes."""
+    """A PAD of a 6 x 5 image, and a 3 x 3 convolution of stride 2."""
     before = (1, 6, 5, 4)
     after = tuple(n + sum(pair) for n, pair in zip(before, amounts, strict=True))
     conv = Convolution(
@@ -57,7 +57,7 @@ def test_rewrite(depth: int) -> None:
     assert (after.inputs, after.outputs) == (before.inputs, before.outputs)
 
 
-def test_what_is_left_alone() -> None:
+def test_unchanged() -> None:
     pad, conv = padded()
     others = {
         "channels": padded(((0, 0), (1, 1), (1, 1), (0, 4))),

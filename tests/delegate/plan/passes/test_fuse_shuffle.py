@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Shuffled channels as one node: the rewrite, and what it leaves alone."""
+"""Fusion of a channel shuffle, and graphs that stay unchanged."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_rewrite() -> None:
     assert node.outputs == before.nodes[4].outputs
 
 
-def test_a_shuffle_whose_result_two_nodes_read() -> None:
+def test_shuffle_with_two_readers() -> None:
     *shuffled, split = NODES
     other = op("RELU", [split.inputs[1]], [like((1, 5, 7, 116))])
     before = partition([*shuffled, split, other], split.outputs)
@@ -34,7 +34,7 @@ def test_a_shuffle_whose_result_two_nodes_read() -> None:
     assert others == [*before.nodes[4:]]
 
 
-def test_a_split_of_something_else() -> None:
+def test_split_of_another_tensor() -> None:
     *shuffled, split = NODES
     rows = [like((1, 5, 7, 116 // 4)) for _ in range(4)]
     four = op("SPLIT", [numbers(3), split.inputs[1]], rows, {"num_splits": 4})
@@ -43,7 +43,7 @@ def test_a_split_of_something_else() -> None:
     assert (first.op, last) == ("channel_shuffle", before.nodes[4])
 
 
-def test_what_is_left_alone() -> None:
+def test_unchanged() -> None:
     join, pairs, turn, flat = NODES[:4]
     left, _ = join.inputs
     other_scale = t(join.outputs[0].shape, "uint8", 0.3, 3)
@@ -69,7 +69,7 @@ def test_what_is_left_alone() -> None:
         ],
         "no_join": [replace(pairs, inputs=(like((1, 5, 7, 116)), pairs.inputs[1])), turn, flat],
         "no_end": [join, pairs, turn],
-        # The join takes its inputs to another scale, and nothing takes them back.
+        # The concatenation requantises its inputs, and nothing reverts it.
         "rescaled": [
             replace(join, outputs=(other_scale,)),
             replace(pairs, inputs=(other_scale, pairs.inputs[1])),

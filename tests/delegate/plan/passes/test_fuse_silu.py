@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A tensor times its LOGISTIC as one node: the rewrite, and what it leaves alone."""
+"""Fusion of SiLU, and graphs that stay unchanged."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_rewrite() -> None:
         assert node.outputs == before.nodes[1].outputs
 
 
-def test_what_is_left_alone() -> None:
+def test_unchanged() -> None:
     logistic, product = silu("int8")
     (x,), (share,) = logistic.inputs, logistic.outputs
     other = t((2, 128), "int8", 0.05, 3)
@@ -35,10 +35,7 @@ def test_what_is_left_alone() -> None:
         "a_square": [logistic, replace(product, inputs=(share, share))],
         "a_sum": [logistic, replace(product, op="ADD")],
         "read_twice": [logistic, product, op("RELU", [share], [t((2, 128), "int8", 0.1, 0)])],
-        "floats": [
-            op("LOGISTIC", [t((2, 3))], [t((2, 3))]),
-            op("RELU", [t((2, 3))], [t((2, 3))]),
-        ],
+        "floats": [op("LOGISTIC", [t((2, 3))], [t((2, 3))]), op("RELU", [t((2, 3))], [t((2, 3))])],
     }
     for name, nodes in others.items():
         before = partition(nodes)

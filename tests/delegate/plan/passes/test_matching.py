@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The chains that passes find in transformers: the rewrites, and what they leave alone."""
+"""Fusion of chains in transformers, and graphs that stay unchanged."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def with_inputs(nodes: list[Node], place: int, *inputs: Tensor | None) -> list[N
     return [*nodes[:place], replace(nodes[place], inputs=inputs), *nodes[place + 1 :]]
 
 
-def left_alone() -> dict[str, tuple[list[Node], tuple[Tensor, ...]]]:
+def unchanged() -> dict[str, tuple[list[Node], tuple[Tensor, ...]]]:
     rows, turned, gated = norm((2, 8)), rope((2, 3, 8)), gate((2, 8))
     taken = attention((1, 2, 8), 4, seen(4, 1, 2))
     layer, shared = layer_norm((2, 8)), share((2, 8))
@@ -157,9 +157,9 @@ def left_alone() -> dict[str, tuple[list[Node], tuple[Tensor, ...]]]:
     return {**{name: (nodes, ()) for name, nodes in plain.items()}, **seen_by_others, **read_twice}
 
 
-@pytest.mark.parametrize("name", left_alone())
-def test_what_is_left_alone(name: str) -> None:
-    nodes, outputs = left_alone()[name]
+@pytest.mark.parametrize("name", unchanged())
+def test_unchanged(name: str) -> None:
+    nodes, outputs = unchanged()[name]
     before = partition(nodes, outputs)
-    passes = {*KINDS} - {"fuse_logistic" if name.startswith("gate") else ""}  # it takes a part
+    passes = {*KINDS} - {"fuse_logistic" if name.startswith("gate") else ""}  # it fuses only a part
     assert run_passes(before, every, [each for each in PASSES if each in passes]) is before

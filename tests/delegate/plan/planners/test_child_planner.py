@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Plans by a child: a later start needs none, what makes one void, what a death costs."""
+"""Plans made by a child process: when they are reused, what invalidates them, and deaths."""
 
 from __future__ import annotations
 
@@ -52,19 +52,24 @@ CHAIN = net([("ADD", [0, 0], 1), ("ADD", [1, 0], 2)])
 CALLS = ["registers", "verdicts", "partition"]
 
 
-@pytest.fixture
-def requests(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Return what children are asked to plan."""
-    asked: list[str] = []
+def recording_ask(calls: list[str]) -> Callable[..., Response]:
+    """Return a `helper.ask` that also records planning requests."""
     ask = helper.ask
 
-    def noted(word: str, *more: Any, **options: Any) -> Response:
+    def recorded(word: str, *more: Any, **options: Any) -> Response:
         if word == "plan":
-            asked.append(more[3])
+            calls.append(more[3])
         return ask(word, *more, **options)
 
-    monkeypatch.setattr(helper, "ask", noted)
-    return asked
+    return recorded
+
+
+@pytest.fixture
+def requests(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Collect the planning requests to child processes."""
+    calls: list[str] = []
+    monkeypatch.setattr(helper, "ask", recording_ask(calls))
+    return calls
 
 
 def planner_in(engine: Engine) -> ChildPlanner:
@@ -76,8 +81,8 @@ def records_of(engine: Engine) -> Records:
     return planner_in(engine)._records
 
 
-def started(device: DeviceInfo, graph: Graph, batch: int = 1, **options: Any) -> PartitionPlan:
-    """Start a graph in a context of its own; return its plan, which gives what the nodes give."""
+def start(device: DeviceInfo, graph: Graph, batch: int = 1, **options: Any) -> PartitionPlan:
+    """Start a graph in a new context; return its plan, after a comparison of its outputs."""
     engine = open_engine(Options(device.index, **{"tune": "off", "own_context": True} | options))
     target = engine.target(Rules())
     assert all(verdict.is_taken for verdict in engine.verdicts(graph, target))
@@ -95,27 +100,27 @@ def started(device: DeviceInfo, graph: Graph, batch: int = 1, **options: Any) ->
 @slow
 @pytest.mark.parametrize("tune", ["off", "full"])
 @pytest.mark.parametrize("graph", [CHAIN, conv_pool()], ids=["chain", "conv_pool"])
-def test_a_later_start_asks_no_child_and_does_nothing_that_planning_does(
+def test_later_start_needs_no_child_and_no_planning(
     device: DeviceInfo,
     monkeypatch: pytest.MonkeyPatch,
     requests: list[str],
     graph: Graph,
     tune: str,
 ) -> None:
-    first = started(device, graph, tune=tune)
+    first = start(device, graph, tune=tune)
     assert requests == CALLS
 
-    def never(*_: object, **__: object) -> None:
+    def forbidden(*_: object, **__: object) -> None:
         raise AssertionError("it was planned before")
 
     engine = open_engine(Options(device.index, tune=tune, own_context=True))
     with monkeypatch.context() as patch:
-        patch.setattr(helper, "ask", never)
-        patch.setattr(ops, "lower", never)
-        patch.setattr(Chooser, "choose", never)
+        patch.setattr(helper, "ask", forbidden)
+        patch.setattr(ops, "lower", forbidden)
+        patch.setattr(Chooser, "choose", forbidden)
         for name in ("verdicts", "rewritten", "compile_partition"):
-            patch.setattr(compiler, name, never)
-        patch.setattr(Planner, "__init__", never)
+            patch.setattr(compiler, name, forbidden)
+        patch.setattr(Planner, "__init__", forbidden)
         target = engine.target(Rules())
         assert all(verdict.is_taken for verdict in engine.verdicts(graph, target))
         with engine.executor(partition_of(graph, range(2)), target) as executor:
@@ -126,7 +131,7 @@ def test_a_later_start_asks_no_child_and_does_nothing_that_planning_does(
         first.ints,
         first.dispatch_mode,
     )
-    started(device, graph, tune=tune)
+    start(device, graph, tune=tune)
     assert requests == CALLS
 
 
@@ -147,25 +152,23 @@ OTHERS: dict[str, tuple[Graph, dict[str, Any], list[str]]] = {
 
 @slow
 @pytest.mark.parametrize("what", OTHERS)
-def test_a_plan_is_of_a_model_its_shapes_options_and_device(
+def test_plan_depends_on_model_shapes_options_and_device(
     device: DeviceInfo, requests: list[str], what: str
 ) -> None:
-    graph, options, asked = OTHERS[what]
-    started(device, conv_pool())
+    graph, options, expected = OTHERS[what]
+    start(device, conv_pool())
     requests.clear()
-    started(device, graph, **options)
-    assert requests == asked
-    started(device, graph, **options)
-    started(device, conv_pool())
-    assert requests == asked
+    start(device, graph, **options)
+    assert requests == expected
+    start(device, graph, **options)
+    start(device, conv_pool())
+    assert requests == expected
 
 
 @slow
-def test_other_weights_and_other_rules_are_another_model(
-    device: DeviceInfo, requests: list[str]
-) -> None:
+def test_plan_depends_on_weights_and_rules(device: DeviceInfo, requests: list[str]) -> None:
     graph = conv_pool()
-    started(device, graph)
+    start(device, graph)
     requests.clear()
     conv, pool = graph.nodes
     source, weights, bias = conv.inputs
@@ -174,7 +177,7 @@ def test_other_weights_and_other_rules_are_another_model(
     other = weights.data.copy()
     other[-1, -1, -1, -1] ^= 1
     changed = replace(conv, inputs=(source, replace(weights, data=other), bias))
-    started(device, graph_of([changed, pool]))
+    start(device, graph_of([changed, pool]))
     assert requests == ["verdicts", "partition"]
     requests.clear()
     engine = open_engine(Options(device.index, tune="off"))
@@ -184,12 +187,10 @@ def test_other_weights_and_other_rules_are_another_model(
 
 
 @slow
-def test_a_plan_of_all_measurements_is_taken_by_who_waits_less(
-    device: DeviceInfo, requests: list[str]
-) -> None:
-    for tune, asked in (("quick", CALLS), ("full", ["partition"]), ("quick", []), ("full", [])):
-        started(device, conv_pool(), tune=tune)
-        assert requests == asked
+def test_fully_tuned_plan_serves_quick_starts(device: DeviceInfo, requests: list[str]) -> None:
+    for tune, expected in (("quick", CALLS), ("full", ["partition"]), ("quick", []), ("full", [])):
+        start(device, conv_pool(), tune=tune)
+        assert requests == expected
         requests.clear()
 
 
@@ -215,7 +216,7 @@ def swapped(paths: list[Path]) -> None:
         path.write_bytes(content)
 
 
-def gone(paths: list[Path]) -> None:
+def unlink(paths: list[Path]) -> None:
     for path in paths:
         path.unlink()
 
@@ -236,22 +237,22 @@ def of_others(paths: list[Path]) -> None:
         path.chmod(0o666)
 
 
-CHANGES = [cut, flipped, swapped, gone, emptied, folders, of_others]
+CHANGES = [cut, flipped, swapped, unlink, emptied, folders, of_others]
 
 
 @slow
 @pytest.mark.parametrize("change", CHANGES)
-def test_a_damaged_plan_is_not_used_and_made_again(
+def test_damaged_plan_is_made_again(
     device: DeviceInfo, requests: list[str], change: Callable[[list[Path]], None]
 ) -> None:
     graph = conv_pool()
-    started(device, graph)
+    start(device, graph)
     assert len(files("plans")) == len(CALLS)
     change(files("plans"))
     requests.clear()
-    started(device, graph)
+    start(device, graph)
     assert requests == CALLS
-    started(device, graph)
+    start(device, graph)
     assert requests == CALLS
 
 
@@ -273,41 +274,43 @@ FOREIGN = [
 
 @slow
 @pytest.mark.parametrize("content", FOREIGN)
-def test_foreign_words_are_no_plan(device: DeviceInfo, requests: list[str], content: bytes) -> None:
+def test_foreign_content_is_no_plan(
+    device: DeviceInfo, requests: list[str], content: bytes
+) -> None:
     graph = conv_pool()
-    started(device, graph)
+    start(device, graph)
     for path in files("plans"):
         assert cache.store(f"plans/{path.name}", content)
     requests.clear()
-    started(device, graph)
+    start(device, graph)
     assert requests == CALLS
     requests.clear()
-    started(device, graph)
+    start(device, graph)
     assert requests == []
 
 
 @slow
-def test_a_plan_of_other_tensors_is_none(
+def test_plan_of_other_tensors_is_not_used(
     device: DeviceInfo, requests: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     names: list[str] = []
     path_of = ChildPlanner._path
 
-    def noted(self: ChildPlanner, name: str, call: str, *more: Any) -> Any:
+    def recorded(self: ChildPlanner, name: str, call: str, *more: Any) -> Any:
         if call == "partition":
             names.append(path_of(self, name))
         return answer(self, name, call, *more)
 
     answer = ChildPlanner._answer
-    monkeypatch.setattr(ChildPlanner, "_answer", noted)
+    monkeypatch.setattr(ChildPlanner, "_answer", recorded)
     graph = conv_pool()
     for each in (CHAIN, graph):
-        started(device, each)
+        start(device, each)
     requests.clear()
     content = cache.load(names[0])
     assert content is not None
     cache.store(names[1], content)
-    started(device, graph)
+    start(device, graph)
     assert requests == ["partition"]
 
 
@@ -316,17 +319,17 @@ def test_a_plan_of_other_tensors_is_none(
 def test_damaged_constants_are_made_again(
     device: DeviceInfo, requests: list[str], change: Callable[[list[Path]], None]
 ) -> None:
-    graphs = conv_pool(), product(-127)  # of two files, to be swapped
+    graphs = conv_pool(), product(-127)  # two files, which can be swapped
     for graph in graphs:
-        started(device, graph)
+        start(device, graph)
     assert len(files(FOLDER)) > 1
     change(files(FOLDER))
     requests.clear()
     for graph in graphs:
-        started(device, graph)
+        start(device, graph)
     assert requests == ["partition"] * 2
     for graph in graphs:
-        started(device, graph)
+        start(device, graph)
     assert requests == ["partition"] * 2
 
 
@@ -339,21 +342,21 @@ def test_damaged_binaries_are_made_again(
     change: Callable[[list[Path]], None],
     has_new_child: bool,
 ) -> None:
-    plan = started(device, conv_pool())
+    plan = start(device, conv_pool())
     of_binaries = any(call.program.is_binary for call in plan.calls)
     change(files("programs"))
     requests.clear()
     if has_new_child:
         helper._close()
-    # An older one has the programs in memory, and only a fresh one builds them again.
-    asked = ["partition"] * (1 if has_new_child else 2) if of_binaries else []
+    # The old child has the programs in memory; only a new one builds them again.
+    expected = ["partition"] * (1 if has_new_child else 2) if of_binaries else []
     for _ in range(2):
-        started(device, conv_pool())
-        assert requests == asked
+        start(device, conv_pool())
+        assert requests == expected
 
 
 @slow
-def test_two_processes_at_once_plan_once(device: DeviceInfo, tmp_path: Path) -> None:
+def test_concurrent_processes_plan_once(device: DeviceInfo, tmp_path: Path) -> None:
     code = (
         "import sys\n"
         "from tests.delegate.plan.planners.test_child_planner import requests_of_a_start\n"
@@ -365,29 +368,22 @@ def test_two_processes_at_once_plan_once(device: DeviceInfo, tmp_path: Path) -> 
         subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
         for _ in range(2)
     ]
-    told = [json.loads(each.communicate(timeout=300)[0].splitlines()[-1]) for each in both]
-    assert sorted([*told[0], *told[1]]) == sorted(CALLS)
+    requests = [json.loads(each.communicate(timeout=300)[0].splitlines()[-1]) for each in both]
+    assert sorted([*requests[0], *requests[1]]) == sorted(CALLS)
 
 
 def requests_of_a_start(device: int) -> str:
-    """Start a graph, and return in JSON what a child was asked to plan for it."""
-    asked: list[str] = []
-    ask = helper.ask
-
-    def noted(word: str, *more: Any, **options: Any) -> Response:
-        if word == "plan":
-            asked.append(more[3])
-        return ask(word, *more, **options)
-
-    helper.ask = noted
+    """Start a graph, and return its planning requests as JSON."""
+    calls: list[str] = []
+    helper.ask = recording_ask(calls)
     start_engine.is_on = True
     with Model(write_model(conv_pool()), device, tune="off") as model:
         model.run(np.zeros(model.input_details[0].shape, np.uint8))
-    return json.dumps(asked)
+    return json.dumps(calls)
 
 
 def product(least: int) -> Graph:
-    """Return float rows times int8 weights, the first of which is `least`."""
+    """Return a hybrid FULLY_CONNECTED whose first weight is `least`."""
     values = np.random.default_rng(3).integers(-127, 128, (64, 64)).astype(np.int8)
     values[0, 0] = least
     rows, result = t((2, 64), "float32"), t((2, 64), "float32")
@@ -397,9 +393,7 @@ def product(least: int) -> Graph:
 
 
 @slow
-def test_what_does_not_lower_is_refused_again_without_a_child(
-    device: DeviceInfo, requests: list[str]
-) -> None:
+def test_refusal_is_cached(device: DeviceInfo, requests: list[str]) -> None:
     good, bad = product(-127), product(-128)
     for again in (False, True):
         engine = open_engine(Options(device.index, tune="off"))
@@ -417,7 +411,7 @@ def test_what_does_not_lower_is_refused_again_without_a_child(
 
 @pytest.fixture
 def inline(monkeypatch: pytest.MonkeyPatch) -> Iterator[helper_child._RequestHandler]:
-    """Return a child's performer that answers in this process."""
+    """Return a request handler that answers in this process instead of a child."""
     tell = SimpleNamespace(tell=lambda *_, **__: None)
     performer = helper_child._RequestHandler(tell)  # type: ignore[arg-type]
 
@@ -440,7 +434,7 @@ def inline(monkeypatch: pytest.MonkeyPatch) -> Iterator[helper_child._RequestHan
         (DeviceError("out of order"), DeviceError, False),
     ],
 )
-def test_errors_cross_and_those_that_may_pass_are_not_kept(
+def test_errors_cross_processes_and_temporary_ones_are_not_cached(
     device: DeviceInfo,
     monkeypatch: pytest.MonkeyPatch,
     inline: helper_child._RequestHandler,
@@ -457,9 +451,9 @@ def test_errors_cross_and_those_that_may_pass_are_not_kept(
 
     with monkeypatch.context() as patch:
         patch.setattr(Planner, "partition", fails)
-        with pytest.raises(raised, match=f"^{error}$") as told:
+        with pytest.raises(raised, match=f"^{error}$") as caught:
             partition()
-        assert type(told.value) is raised
+        assert type(caught.value) is raised
     if is_kept:
         with pytest.raises(raised, match=f"^{error}$"):
             partition()
@@ -467,10 +461,10 @@ def test_errors_cross_and_those_that_may_pass_are_not_kept(
         partition()
 
 
-def test_this_process_builds_nothing_that_no_child_planned(
+def test_this_process_builds_nothing_unplanned(
     device: DeviceInfo, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # Whose self-tests are no concern here.
+    # Self-tests come first.
     engine = open_engine(Options(device.index, own_context=True))
     target = engine.target(Rules())
 
@@ -478,31 +472,31 @@ def test_this_process_builds_nothing_that_no_child_planned(
         raise InterruptedError
 
     monkeypatch.setattr(helper, "ask", dies)
-    made: list[object] = []
-    monkeypatch.setattr(Programs, "_built", lambda self, program, *more: made.append(program))
-    monkeypatch.setattr(cl, "Buffer", lambda *more: made.append(more))
+    created: list[object] = []
+    monkeypatch.setattr(Programs, "_built", lambda self, program, *more: created.append(program))
+    monkeypatch.setattr(cl, "Buffer", lambda *more: created.append(more))
     with pytest.raises(InterruptedError):
         engine.verdicts(CHAIN, target)
     with pytest.raises(InterruptedError):
         engine.executor(partition_of(CHAIN, range(2)), target)
-    assert made == []
+    assert created == []
 
 
 @slow
-def test_without_a_cache_folder_it_works_as_well(
+def test_works_without_cache_folder(
     device: DeviceInfo, monkeypatch: pytest.MonkeyPatch, requests: list[str]
 ) -> None:
     proof = examine(device)
     monkeypatch.setattr("delegate.guard.probing.opening.examine", lambda info, profile: proof)
     monkeypatch.setenv(cache.ENVIRONMENT_VARIABLE, "/proc/none")
     for _ in range(2):
-        plan = started(device, conv_pool())
+        plan = start(device, conv_pool())
         assert plan.memory.constant_bytes > 0
         assert not any(call.program.is_binary for call in plan.calls)
     assert requests == CALLS * 2
 
 
-def test_a_cache_that_becomes_full_costs_no_start(
+def test_read_only_cache(
     device: DeviceInfo, monkeypatch: pytest.MonkeyPatch, requests: list[str]
 ) -> None:
     cache.cache_folder().chmod(0o500)
@@ -510,95 +504,91 @@ def test_a_cache_that_becomes_full_costs_no_start(
         if os.access(cache.cache_folder(), os.W_OK):
             pytest.skip("nothing is read-only for this user")
         for _ in range(2):
-            started(device, conv_pool())
+            start(device, conv_pool())
     finally:
         cache.cache_folder().chmod(0o700)
     assert requests == CALLS * 2
 
 
 @slow
-def test_under_low_limits_it_is_planned_again(
+def test_low_limits_ignore_cached_plan(
     device: DeviceInfo, monkeypatch: pytest.MonkeyPatch, requests: list[str]
 ) -> None:
-    started(device, conv_pool())
+    start(device, conv_pool())
     requests.clear()
     with monkeypatch.context() as low:
         low.setattr(environment, "shortages", lambda: "8 open files (ulimit -n)")
-        started(device, conv_pool())
+        start(device, conv_pool())
     assert requests == CALLS
-    started(device, conv_pool())
+    start(device, conv_pool())
     assert requests == CALLS
 
 
 @slow
-def test_a_child_that_was_not_asked_for_long_ends_itself(
-    device: DeviceInfo, requests: list[str]
-) -> None:
-    started(device, CHAIN)
+def test_idle_child_ends_itself(device: DeviceInfo, requests: list[str]) -> None:
+    start(device, CHAIN)
     assert helper._helper is not None
     assert helper._helper.wait(120) == 0
-    started(device, CHAIN, batch=2)
+    start(device, CHAIN, batch=2)
     assert requests == [*CALLS, "partition"]
 
 
 def scripted(monkeypatch: pytest.MonkeyPatch, *heard: Response) -> list[Any]:
-    """Let children say that to the first plans they are asked for; return all requests."""
-    asked: list[Any] = []
+    """Return these responses to the first planning requests; collect all requests."""
+    requests: list[Any] = []
     answers, ask = iter(heard), helper.ask
 
     def answer(word: str, *more: Any, step_seconds: int | None = None) -> Response:
         if word != "plan":
             return ask(word, *more, step_seconds=step_seconds)
-        asked.append(more)
+        requests.append(more)
         return next(answers, None) or ask(word, *more, step_seconds=step_seconds)
 
     monkeypatch.setattr(helper, "ask", answer)
-    return asked
+    return requests
 
 
 def answered(payload: bytes) -> Response:
-    said = {"error": "", "seconds_left": 0.0, "elsewhere": {}}
-    return Response(is_answered=True, answer=said, payload=payload)
+    output = {"error": "", "seconds_left": 0.0, "elsewhere": {}}
+    return Response(is_answered=True, answer=output, payload=payload)
 
 
 @slow
 @pytest.mark.parametrize(
     "payload", [b"[[], null]\n[]", b"[[], null]\nno plan", b"[[], null]\n[[1]]"]
 )
-def test_a_child_that_answers_nonsense_is_an_error(
+def test_invalid_answer_of_child_is_an_error(
     device: DeviceInfo, monkeypatch: pytest.MonkeyPatch, payload: bytes
 ) -> None:
     engine = open_engine(Options(device.index, tune="off"))
     target = engine.target(Rules())
-    asked = scripted(monkeypatch, *[answered(payload)] * 4)
+    requests = scripted(monkeypatch, *[answered(payload)] * 4)
     with pytest.raises(DeviceError, match="what a child process planned is lost"):
         engine.verdicts(CHAIN, target)
     with pytest.raises(DeviceError, match="what a child process planned is lost"):
         engine.executor(partition_of(CHAIN, range(2)), target)
-    assert len(asked) == 4  # a fresh child was asked again
+    assert len(requests) == 4  # each request was repeated to a new child
     engine.executor(partition_of(CHAIN, range(2)), target).close()
 
 
-def test_a_device_that_ends_all_children_is_given_up(
+def test_device_that_kills_all_children_is_given_up(
     device: DeviceInfo, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     engine = open_engine(Options(device.index, own_context=True))
-    asked = scripted(monkeypatch, *[Response(exit=ChildExit(-6))] * 3)
+    requests = scripted(monkeypatch, *[Response(exit=ChildExit(-6))] * 3)
     with pytest.raises(
         DeviceError, match="a child process that tried the device died with SIGABRT"
     ):
         engine.target(Rules())
-    assert len(asked) == 3
+    assert len(requests) == 3
     assert not engine.device.context.failures
 
 
-def test_what_two_children_die_of_is_left_out_and_a_fresh_one_goes_on(
-    device: DeviceInfo,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
+def test_trial_that_kills_two_children_is_left_out(
+    device: DeviceInfo, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     graph = conv_pool()
-    plan = started(device, graph)
+    plan = start(device, graph)
     program = plan.calls[0].program
     ran = Trial(RUN, program.file, program.digest, plan.calls[0].kernel, (1, 1))
     built = Trial(BUILD, program.file, program.digest)
@@ -607,12 +597,12 @@ def test_what_two_children_die_of_is_left_out_and_a_fresh_one_goes_on(
     monkeypatch.setattr(child_planner, "_warned", set())
     engine = open_engine(Options(device.index, tune="off"))
     target = engine.target(Rules())
-    before = [*records_of(engine).left_out]  # self-tests that end this driver
+    before = [*records_of(engine).left_out]  # self-tests that crash this driver
     died = [Response(trying=[Trial.of(EXECUTOR, 1), ran], exit=ChildExit(-6)) for _ in range(2)]
     with monkeypatch.context() as patch, caplog.at_level(logging.WARNING, "delegate"):
-        asked = scripted(patch, *died)
+        requests = scripted(patch, *died)
         verdicts = engine.verdicts(graph, target)
-    assert [[*left_out] for _, left_out, *_ in asked] == [before, before, [*before, built]]
+    assert [[*left_out] for _, left_out, *_ in requests] == [before, before, [*before, built]]
     first, second = caplog.messages
     assert first.endswith("another one tries it again")
     assert f"as it tried to {ran.blamed.words}" in first
@@ -625,14 +615,14 @@ def test_what_two_children_die_of_is_left_out_and_a_fresh_one_goes_on(
     else:
         assert verdicts[0].is_lost
         assert "died with SIGABRT" in str(verdicts[0].reason)
-    # The next start finds that plan, and says once that it is without something.
+    # The next start uses that plan, and warns once that something is left out.
     caplog.clear()
 
-    def never(*_: object, **__: object) -> None:
+    def forbidden(*_: object, **__: object) -> None:
         raise AssertionError
 
-    monkeypatch.setattr(child_planner, "_warned", set())  # as in another process
-    monkeypatch.setattr(helper, "ask", never)
+    monkeypatch.setattr(child_planner, "_warned", set())  # as in a new process
+    monkeypatch.setattr(helper, "ask", forbidden)
     for _ in range(2):
         again = open_engine(Options(device.index, tune="off"))
         assert again.verdicts(graph, target) == verdicts
@@ -644,11 +634,9 @@ def test_what_two_children_die_of_is_left_out_and_a_fresh_one_goes_on(
 
 
 @slow
-def test_what_is_left_out_of_one_start_alone_is_planned_again_by_the_next(
-    device: DeviceInfo, requests: list[str]
-) -> None:
+def test_plan_without_banned_trial_is_not_kept(device: DeviceInfo, requests: list[str]) -> None:
     graph = conv_pool()
-    plan = started(device, graph)
+    plan = start(device, graph)
     program = plan.calls[0].program
     engine = open_engine(Options(device.index, tune="off", own_context=True))
     records_of(engine).left_out[Trial(BUILD, program.file, program.digest)] = "it died"
@@ -657,18 +645,18 @@ def test_what_is_left_out_of_one_start_alone_is_planned_again_by_the_next(
     verdicts = engine.verdicts(graph, target)
     assert requests == CALLS[:2]
     assert [each.is_taken for each in verdicts][1:] == [True] * (len(verdicts) - 1)
-    if verdicts[0].is_taken:  # it cost an alternative
+    if verdicts[0].is_taken:  # it lost an alternative
         with engine.executor(partition_of(graph, range(2)), target) as executor:
             assert program not in [call.program for call in executor.plan.calls]
-    else:  # or the node
+    else:  # or itself
         assert "it died" in str(verdicts[0].reason)
         assert verdicts[0].is_lost
     requests.clear()
-    assert started(device, graph).calls == plan.calls
+    assert start(device, graph).calls == plan.calls
     assert requests == []
 
 
-def test_an_executor_that_killed_a_child_is_not_made(
+def test_executor_that_killed_a_child_is_not_created(
     device: DeviceInfo, inline: helper_child._RequestHandler
 ) -> None:
     engine = open_engine(Options(device.index, tune="off"))
@@ -684,10 +672,8 @@ def test_an_executor_that_killed_a_child_is_not_made(
 
 
 @slow
-def test_what_a_compiler_is_asked_is_asked_in_a_child_too(
-    device: DeviceInfo, requests: list[str]
-) -> None:
-    profile = read_device_profile("v3d")  # of a GPU, whose compiler is asked for its registers
+def test_registers_are_probed_in_child(device: DeviceInfo, requests: list[str]) -> None:
+    profile = read_device_profile("v3d")  # of a GPU, whose registers are probed
     options = Options(device.index, tune="off", device_profile=profile)
     for _ in range(2):
         assert open_engine(options).target(Rules()).registers
@@ -695,24 +681,24 @@ def test_what_a_compiler_is_asked_is_asked_in_a_child_too(
 
 
 @slow
-def test_a_model_and_its_batches(device: DeviceInfo, requests: list[str]) -> None:
+def test_model_with_batches(device: DeviceInfo, requests: list[str]) -> None:
     model = write_model(CHAIN)
-    for asked in ({*CALLS}, set()):
+    for expected in ({*CALLS}, set()):
         with Model(model, device.index, batch=3) as opened:
             pictures = np.full(opened.input_details[0].shape, 130, np.uint8)
             (out,) = opened.run(pictures)
-            runs = [opened.run_async(pictures) for _ in range(2)]  # of two slots
+            runs = [opened.run_async(pictures) for _ in range(2)]  # in two slots
             for (later,) in (run.result() for run in runs):
                 assert np.array_equal(later, out)
         assert set(np.unique(out)) == {134}
-        assert {*requests} == asked
+        assert {*requests} == expected
         requests.clear()
     Model(model, device.index, in_child_first=False, batch=2).close()
     assert requests == []
 
 
 @pytest.mark.parametrize("is_known", [True, False])
-def test_a_child_is_started_early_where_a_first_start_needs_it(
+def test_child_is_started_early_for_first_start(
     device: DeviceInfo, monkeypatch: pytest.MonkeyPatch, is_known: bool
 ) -> None:
     monkeypatch.setattr(start_engine, "has_stores", lambda: is_known)
@@ -721,7 +707,9 @@ def test_a_child_is_started_early_where_a_first_start_needs_it(
     assert (helper._helper is None) == is_known
 
 
-def test_who_asks_for_it_gets_it(device: DeviceInfo, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_in_child_first_selects_planner(
+    device: DeviceInfo, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert Options().in_child_first
     for is_on, wanted, kind in (
         (True, True, ChildPlanner),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What compares ways to compute the same: random inputs, outputs, and who is right."""
+"""Comparison of alternatives: random inputs, outputs, and which one is right."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from delegate.plan.tuning.agreement import _random, are_same, right_of
 from delegate.target import Rules, Target
 from tests.attacks.planted import plant
 from tests.support.delay import delays, variable
-from tests.support.forms import planner_of
 from tests.support.model import const, graph_of, op, t
+from tests.support.programs import planner_of
 from tests.support.tiers import slow
 from tflite_opencl.conformance.cases import all_cases
 from tflite_opencl.conformance.cases._convolution import ConvCase
@@ -33,16 +33,16 @@ from tflite_opencl.models.build import as_int4, in_blocks
 
 
 def nobody(*_: object) -> None:
-    """Know no node."""
+    """Judge no node."""
 
 
 KINDS = ("int16", "16x8", "int32", "int64", "bool")
-# Of many numbers these give the same, whatever they are; REDUCE_MAX and SUM have their kernels.
+# Their result is nearly constant for many values; REDUCE_MAX and SUM cover their kernels.
 DULL = ("REDUCE_PROD", "REDUCE_ANY", "REDUCE_ALL")
 
 
 def each_variant(target: Target) -> Iterator[tuple[str, Node, Alternative, Alternative]]:
-    """Yield nodes of integers beyond 8 bits, each with a variant of its own and the plain one."""
+    """Yield nodes of wide integers, each with a special alternative and the fallback kernel."""
     seen = set()
     for case in all_cases():
         if case.kind not in KINDS or case.is_heavy or case.op in DULL:
@@ -62,7 +62,7 @@ def each_variant(target: Target) -> Iterator[tuple[str, Node, Alternative, Alter
 
 
 def faults(launch: Launch) -> Iterator[tuple[str, Launch]]:
-    """Yield a launch with a wrong weight, a wrong stride, a wrong multiplication."""
+    """Yield a launch with a wrong weight, a wrong stride, or a wrong multiplier."""
     for name, value in launch.params.items():
         wrong: int | Constant
         if isinstance(value, Constant) and name in ("weights", "channels"):
@@ -84,7 +84,7 @@ def _flipped(constant: Constant) -> np.ndarray:  # type: ignore[type-arg]
 
 @pytest.mark.device
 @pytest.mark.slow
-def test_faults_in_variants_of_integers_are_noticed(device: DeviceInfo) -> None:
+def test_faults_in_integer_alternatives_are_detected(device: DeviceInfo) -> None:
     engine = Engine(Options(device.index, tune="off"))
     right, missed, noticed = planner_of(engine)._bench.are_correct, [], 0
     for name, node, variant, plain in each_variant(engine.target(installed_rules())):
@@ -96,12 +96,12 @@ def test_faults_in_variants_of_integers_are_noticed(device: DeviceInfo) -> None:
                 missed.append((name, launch.kernel, what))
             noticed += 1
     assert missed == []
-    assert noticed >= 20  # fewer where a device has no vectors
+    assert noticed >= 20  # fewer on devices without vectors
     engine.close()
 
 
 @pytest.mark.parametrize("dtype", ["int8", "int16", "int32", "int64", "bool", "float16"])
-def test_values_are_of_the_whole_type(dtype: str) -> None:
+def test_random_values_cover_type(dtype: str) -> None:
     values = _random(t((4000,), dtype), 1, (0, 0)).astype(np.float64)
     most = 1 if dtype == "bool" else 2 if dtype == "float16" else np.iinfo(dtype).max
     assert values.max() > most / 2
@@ -110,14 +110,14 @@ def test_values_are_of_the_whole_type(dtype: str) -> None:
     assert values.shape == (4000,)
 
 
-def test_an_index_stays_in_its_range() -> None:
+def test_random_indices_are_valid() -> None:
     low, high = np.array([0, 5]), np.array([3, 5])
     values = _random(replace(t((2,), "int32"), ranges=(low, high)), 50, (0, 0)).reshape(50, 2)
     assert {*values[:, 0]} == {0, 1, 2, 3}
     assert {*values[:, 1]} == {5}
 
 
-def test_two_inputs_of_one_shape_differ() -> None:
+def test_inputs_of_one_shape_differ() -> None:
     one, other = (_random(t((64,), "int8"), 1, (0, place)) for place in (0, 1))
     assert (one != other).any()
 
@@ -142,7 +142,7 @@ INF, NAN = float("inf"), float("nan")
         ([np.array([1, 2], np.int16)], [np.array([1, 3], np.int16)], False),
     ],
 )
-def test_what_is_not_finite_is_equal_or_not(ours: list, theirs: list, expected: bool) -> None:  # type: ignore[type-arg]
+def test_comparison_of_non_finite_values(ours: list, theirs: list, expected: bool) -> None:  # type: ignore[type-arg]
     assert are_same(ours, theirs) is expected
 
 
@@ -150,7 +150,7 @@ def outputs(*values: int) -> list[list[np.ndarray]]:  # type: ignore[type-arg]
     return [[np.array([value])] for value in values]
 
 
-def test_most_decide_and_of_two_the_last() -> None:
+def test_majority_decides_and_of_two_the_last() -> None:
     assert right_of(outputs(1, 1, 2), nobody) == [True, True, False]
     assert right_of(outputs(2, 1, 1), nobody) == [False, True, True]
     assert right_of(outputs(1, 2), nobody) == [False, True]
@@ -159,7 +159,7 @@ def test_most_decide_and_of_two_the_last() -> None:
     assert right_of(outputs(1, 2), lambda: outputs(3)[0]) == [False, False]
 
 
-def test_only_a_disagreement_asks() -> None:
+def test_judge_is_called_only_on_disagreement() -> None:
     def never() -> None:
         raise AssertionError
 
@@ -167,46 +167,46 @@ def test_only_a_disagreement_asks() -> None:
     assert right_of(outputs(1), never) == [True]
 
 
-def test_the_reference_kernels_know_a_node_of_tflite() -> None:
+def test_reference_kernels_judge_a_node() -> None:
     (node,) = ConvCase(size=(7, 5, 3)).graph("uint8").nodes
     zeros = np.zeros((1, 7, 5, 3), "uint8")
-    found = reference_outputs(installed_rules(), node, [zeros])
-    assert found is not None
-    assert [values.size for values in found] == [np.prod(node.outputs[0].shape)]
+    result = reference_outputs(installed_rules(), node, [zeros])
+    assert result is not None
+    assert [values.size for values in result] == [np.prod(node.outputs[0].shape)]
     assert reference_outputs(replace(installed_rules(), version="0"), node, [zeros]) is None
     assert reference_outputs(installed_rules(), replace(node, op="of_a_pass"), [zeros]) is None
 
 
-def test_the_built_in_kernel_tells_where_the_reference_is_wrong() -> None:
+def test_builtin_kernel_judges_if_reference_is_wrong() -> None:
     x = np.zeros((1, 32), np.float32)
     x[0, :2] = 127, -128
     weights = in_blocks(as_int4(const(np.full((4, 32), 16, np.int8))), np.full((4, 1), 2))
     node = op("FULLY_CONNECTED", [t((1, 32)), weights, None], [t((1, 4))], {}, 12)
-    found = reference_outputs(installed_rules(), node, [x])
-    assert found is None or found[0].tolist() == [-2] * 4
+    result = reference_outputs(installed_rules(), node, [x])
+    assert result is None or result[0].tolist() == [-2] * 4
 
 
-def test_the_built_in_kernel_tells_where_the_reference_has_none() -> None:
+def test_builtin_kernel_judges_if_reference_is_missing() -> None:
     values = np.arange(-3, 3, dtype=np.int8).reshape(2, 3)
     x, y = t((2, 3), "int8", 0.5, 1), t((4, 3), "int8", 0.5, 1)
     tile = op("TILE", [x, const(np.int32([2, 1]))], [y], version=3)
-    found = reference_outputs(installed_rules(), tile, [values])
-    assert found is None or found[0].tolist() == [*np.tile(values, (2, 1)).flat]
-    assert found is not None or installed_rules().runtime != "ai-edge-litert"
+    result = reference_outputs(installed_rules(), tile, [values])
+    assert result is None or result[0].tolist() == [*np.tile(values, (2, 1)).flat]
+    assert result is not None or installed_rules().runtime != "ai-edge-litert"
 
 
-def test_the_reference_kernels_tell_what_a_variable_is_then() -> None:
+def test_reference_kernels_judge_variables() -> None:
     (node,) = with_variables(delays([variable()])).nodes
     now, state = np.full((1, 4), 5, np.float32), np.arange(8, dtype=np.float32)
-    found = reference_outputs(installed_rules(), node, [now, state.reshape(1, 8)])
-    assert found is not None
-    assert [values.tolist() for values in found] == [[1, 3, 5, 7], [1, 5, 3, 5, 5, 5, 7, 5]]
+    result = reference_outputs(installed_rules(), node, [now, state.reshape(1, 8)])
+    assert result is not None
+    assert [values.tolist() for values in result] == [[1, 3, 5, 7], [1, 5, 3, 5, 5, 5, 7, 5]]
 
 
 @slow
 @pytest.mark.device
 @pytest.mark.usefixtures("one_context")
-def test_a_wrong_plain_kernel_is_the_one_that_goes(
+def test_wrong_fallback_kernel_is_rejected(
     device: DeviceInfo,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
@@ -231,7 +231,7 @@ def test_a_wrong_plain_kernel_is_the_one_that_goes(
 
 @pytest.mark.device
 @pytest.mark.usefixtures("one_context")
-def test_logarithms_of_anything_keep_their_forms(
+def test_non_finite_logarithms_do_not_reject_dispatch_modes(
     device: DeviceInfo, caplog: pytest.LogCaptureFixture, no_choices: None
 ) -> None:
     values, logarithms, roots = (t((1, 5, 5, 8)) for _ in range(3))
@@ -240,14 +240,14 @@ def test_logarithms_of_anything_keep_their_forms(
     engine = Engine(Options(device.index, tune="full"))
     with caplog.at_level(logging.WARNING, "delegate"):
         engine.executor(partition_of(graph, range(2)), engine.target(Rules())).close()
-    # rusticl 25.0 copies wrong bytes by "direct", which is said the first time.
+    # rusticl 25.0 copies wrong bytes by "direct", which is a warning the first time.
     assert [line for line in caplog.messages if "copies wrong bytes" not in line] == []
     engine.close()
 
 
 @pytest.mark.device
 @pytest.mark.usefixtures("one_context")
-def test_a_temporary_tensor_is_no_output(device: DeviceInfo) -> None:
+def test_temporary_tensor_is_no_output(device: DeviceInfo) -> None:
     engine = Engine(Options(device.index, tune="off"))
     read, between, result = (t((64,), "int8", 0.5) for _ in range(3))
     target = engine.target(Rules())

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How alternatives are timed, as parts of one launch where the device has that, and transfers."""
+"""Timing of alternatives, in a persistent launch if possible, and of copy strategies."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.device
 
 
 @pytest.mark.parametrize("is_joined", [False, True], ids=["alone", "joined"])
-def test_times_are_of_one_launch(
+def test_times_of_one_launch(
     device: DeviceInfo, monkeypatch: pytest.MonkeyPatch, is_joined: bool
 ) -> None:
     engine = Engine(Options(device.index, tune="off"))
@@ -46,14 +46,14 @@ def test_times_are_of_one_launch(
     engine.close()
 
 
-def test_a_transfer_that_brings_wrong_bytes_is_left_out(
+def test_wrong_copy_strategy_is_rejected(
     device: DeviceInfo, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     engine = Engine(Options(device.index, tune="off"))
     bench = DeviceBench(engine.device, Kernels(engine.device))
     right = [*bench.copy_strategies()]
     assert [name for name in right if name != DIRECT] == [*STRATEGIES][:3]
-    assert DIRECT not in right[1:]  # what is expected to be the fastest comes first
+    assert DIRECT not in right[1:]  # the one expected to be fastest comes first
     caplog.clear()
     take = MappedCopy.read_outputs
 

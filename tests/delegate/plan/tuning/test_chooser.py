@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is known of one shape holds for another one of the same."""
+"""Measured choices, and their reuse for other shapes of the same node."""
 
 from __future__ import annotations
 
@@ -19,65 +19,63 @@ def _empty_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TFLITE_OPENCL_CACHE", str(tmp_path))
 
 
-def asked(chooser: Chooser, key: str, size: int, subject: str = "node 3") -> list[str]:
-    """Return what is taken of a choice, and after it what was measured for it."""
-    told: list[str] = []
+def choose(chooser: Chooser, key: str, size: int, subject: str = "node 3") -> list[str]:
+    """Return the chosen candidate, followed by the measured ones."""
+    measured: list[str] = []
 
     def measure() -> str:
-        told.append("measured")
+        measured.append("measured")
         return "plain"
 
     choice = Choice(key, NAMES, "fast", subject=(subject,) if subject else (), size=size)
-    return [str(chooser.choose(choice, measure)), *told]
+    return [str(chooser.choose(choice, measure)), *measured]
 
 
-def test_another_shape_takes_the_choice_over_unless_it_is_far_larger() -> None:
+def test_choice_is_reused_for_similar_shapes() -> None:
     chooser = Chooser(QUICK, Store("a device of test_chooser"))
-    assert asked(chooser, "224", 100) == ["plain", "measured"]
-    assert asked(chooser, "192", 73) == ["plain"]
-    assert asked(chooser, "160", 51) == ["plain"]  # beside 192, not beside 224
-    assert asked(chooser, "48", 5) == ["plain", "measured"]
-    assert asked(chooser, "other", 73, "node 4") == ["plain", "measured"]
-    assert asked(chooser, "alone", 73, "") == ["plain", "measured"]
+    assert choose(chooser, "224", 100) == ["plain", "measured"]
+    assert choose(chooser, "192", 73) == ["plain"]
+    assert choose(chooser, "160", 51) == ["plain"]  # near 192, but not near 224
+    assert choose(chooser, "48", 5) == ["plain", "measured"]
+    assert choose(chooser, "other", 73, "node 4") == ["plain", "measured"]
+    assert choose(chooser, "alone", 73, "") == ["plain", "measured"]
     assert chooser.unmeasured == 0
 
 
-def test_what_is_known_of_a_shape_holds_in_later_starts() -> None:
+def test_choice_for_shape_persists() -> None:
     store = Store("a device of test_chooser with later starts")
     first = Chooser(QUICK, store)
-    assert asked(first, "224", 100) == ["plain", "measured"]
-    assert asked(Chooser(QUICK, store), "192", 73) == ["plain", "measured"]  # it was not saved
+    assert choose(first, "224", 100) == ["plain", "measured"]
+    assert choose(Chooser(QUICK, store), "192", 73) == ["plain", "measured"]  # it was not saved
     first.save()
     for key, size in (("224", 100), ("192", 73)):
-        assert asked(Chooser(QUICK, store), key, size) == ["plain"]
-    assert asked(Chooser(FULL, store), "224", 100) == ["plain"]
-    assert asked(Chooser(FULL, store), "192", 73) == ["plain", "measured"]
+        assert choose(Chooser(QUICK, store), key, size) == ["plain"]
+    assert choose(Chooser(FULL, store), "224", 100) == ["plain"]
+    assert choose(Chooser(FULL, store), "192", 73) == ["plain", "measured"]
 
 
 @pytest.mark.parametrize("kept", ["", "plain", "many plain", "100", "100 other", "-100 plain"])
-def test_foreign_words_of_another_shape_are_passed_over(kept: str) -> None:
+def test_foreign_content_of_another_shape_is_ignored(kept: str) -> None:
     store = Store(f"a device of test_chooser with foreign words: {kept}")
     family = Choice("", NAMES, subject=("node 3",)).shape_family
     store.save(CHOICES, {family: kept})
-    assert asked(Chooser(QUICK, store), "192", 73) == ["plain", "measured"]
+    assert choose(Chooser(QUICK, store), "192", 73) == ["plain", "measured"]
 
 
-def test_each_plan_counts_what_it_leaves() -> None:
+def test_plan_counts_its_unmeasured_choices() -> None:
     chooser = Chooser(QUICK, Store("a device of test_chooser with several plans"))
     chooser.seconds_left = 0.0
-    assert asked(chooser, "first", 100, "") == ["fast"]
+    assert choose(chooser, "first", 100, "") == ["fast"]
     assert chooser.unmeasured == 1
     chooser.begin(0.5)
     assert (chooser.unmeasured, chooser.seconds_left) == (0, 0.5)
-    assert asked(chooser, "first", 100, "") == ["plain", "measured"]
+    assert choose(chooser, "first", 100, "") == ["plain", "measured"]
     patient = Chooser(FULL, Store("a device of test_chooser with several plans"))
     patient.begin(0.5)
     assert patient.seconds_left == float("inf")
 
 
-def test_what_is_left_takes_about_as_long_as_what_was_measured(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_estimate_of_remaining_time(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [100.0]
     monkeypatch.setattr(chooser_module.time, "perf_counter", lambda: now[0])
     chooser = Chooser(QUICK, Store("a device of test_chooser whose choices take long"))
@@ -96,14 +94,14 @@ def test_what_is_left_takes_about_as_long_as_what_was_measured(
 
 
 @pytest.mark.parametrize(("mode", "taken"), [(FULL, ["plain", "measured"]), (OFF, ["fast"])])
-def test_each_shape_is_measured_for_those_who_wait(mode: str, taken: list[str]) -> None:
+def test_full_tuning_measures_each_shape(mode: str, taken: list[str]) -> None:
     chooser = Chooser(mode, Store(f"a device of test_chooser, {mode}"))
-    assert asked(chooser, "224", 100) == taken
-    assert asked(chooser, "192", 73) == taken
+    assert choose(chooser, "224", 100) == taken
+    assert choose(chooser, "192", 73) == taken
 
 
 @pytest.mark.parametrize(("before", "again"), [(0.0, 0.0), (3.0, 3.0), (3600.0, 10.0)])
-def test_a_start_that_takes_long_may_measure_for_as_long(
+def test_slow_start_may_measure_longer(
     monkeypatch: pytest.MonkeyPatch, before: float, again: float
 ) -> None:
     now = [100.0]
@@ -112,8 +110,8 @@ def test_a_start_that_takes_long_may_measure_for_as_long(
     spent = Chooser(QUICK, Store("a device of test_chooser with self-tests"), spent=2.5)
     now[0] += before
     for key in ("first", "second"):
-        assert asked(chooser, key, 100, "") == ["plain", "measured"]
-    assert chooser.seconds_left == 1.5 + again  # once a start
-    # The plan is final: a device's first model is measured, too, if not for as long.
-    assert asked(spent, "first", 100, "") == ["plain", "measured"]
+        assert choose(chooser, key, 100, "") == ["plain", "measured"]
+    assert chooser.seconds_left == 1.5 + again  # once for each start
+    # The plan is final, so a device's first model is measured, too, but not as long.
+    assert choose(spent, "first", 100, "") == ["plain", "measured"]
     assert spent.seconds_left == LEAST_SECONDS

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Numbers as literals: every kernel computes the same, and when they are built and taken."""
+"""Specialised kernels: equal results, and when they are built and used."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from delegate.plan.tuning.chooser import Chooser
 from delegate.run.executor import Executor
 from delegate.target import Rules
 from tests.support.cases import integers
-from tests.support.forms import launches_of, planner_of
 from tests.support.model import const, op, t
 from tests.support.nets import net
 from tests.support.nodes import valid_nodes
 from tests.support.process import ROOT
+from tests.support.programs import launches_of, planner_of
 from tests.support.tiers import slow
 
 CHAIN = net([("ADD", [0, 0], 1), ("ADD", [1, 0], 2)])
@@ -39,14 +39,14 @@ NODES = valid_nodes("uint8")
 
 @pytest.mark.usefixtures("one_context")
 @pytest.mark.parametrize("op", NODES)
-def test_every_op_computes_the_same(device: DeviceInfo, op: str) -> None:
+def test_specialised_kernels_have_equal_results(device: DeviceInfo, op: str) -> None:
     engine = Engine(Options(device.index, tune="off"))
     first = ops.lower(NODES[op], engine.target(Rules()))[0]
     both = [first.specialised(), first]
     assert planner_of(engine)._bench.are_correct(NODES[op], both, lambda *_: None) == [True, True]
 
 
-def test_ints_are_literals_and_places_stay() -> None:
+def test_integers_become_literals_and_offsets_stay() -> None:
     params = {"size": 7, "least": -(2**31), "zero": -5}
     tensor = CHAIN.nodes[0].outputs[0]
     launch = Launch("add", "add_quant8", 1, 1, {**params, "output": tensor}, (), (tensor,))
@@ -57,7 +57,7 @@ def test_ints_are_literals_and_places_stay() -> None:
     assert defines_of(Alternative("", (launch,)).specialised().launches[0]) == literal | own
 
 
-def test_a_bar_says_that_one_kernel_of_literals_takes_long() -> None:
+def test_progress_names_slow_specialised_kernel() -> None:
     launches = (SimpleNamespace(is_specialised=True),) * 31
     program: Any = SimpleNamespace(launches=launches)
     assert dispatch._words(program, PERSISTENT) == (
@@ -67,8 +67,8 @@ def test_a_bar_says_that_one_kernel_of_literals_takes_long() -> None:
 
 
 @pytest.fixture
-def kept(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
-    """Return what tuning keeps, which begins empty."""
+def stored_choices(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    """Return the store of choices, initially empty."""
     choices: dict[str, str] = {}
     store = SimpleNamespace(
         look_up=lambda table, key: choices.get(key),
@@ -79,8 +79,8 @@ def kept(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
 
 
 def start(device: DeviceInfo, tune: str = "quick", seconds: float | None = None) -> Executor:
-    """Open the device and make an executor, as a process that starts does."""
-    # Profiling: launches stay one by one.
+    """Open the device and create an executor, as a new process does."""
+    # Profiling, for separate launches.
     engine = Engine(Options(device.index, tune=tune, profiling=True))
     if seconds is not None:
         planner_of(engine).chooser.seconds_left = seconds
@@ -95,19 +95,19 @@ def is_literal(executor: Executor) -> bool:
 
 @slow
 @pytest.mark.parametrize("alpha", [(1, 1, 1), (1, 1, 8), (5, 3, 8)], ids=str)
-def test_a_literal_kernel_that_the_driver_compiles_wrongly_is_noticed(
+def test_miscompiled_specialised_kernel_is_detected(
     device: DeviceInfo, alpha: tuple[int, ...]
 ) -> None:
-    # In a child: llvmpipe of Mesa 22.3 miscompiles each of these, and may write anywhere then.
+    # In a child: llvmpipe of Mesa 22.3 miscompiles each of these, and may corrupt memory.
     shape = (1, 5, 3, 8)
     alphas = const(integers(alpha, "int8"), 0.2447, 0)
     leak = op("PRELU", [t(shape, "int8", 0.016, 49), alphas], [t(shape, "int8", 0.0174, 0)])
     code = (
         "import pickle, sys\n"
-        "from tests.delegate.plan.tuning.test_dispatch_literals import is_noticed\n"
-        "sys.exit(not is_noticed(*pickle.load(sys.stdin.buffer)))"
+        "from tests.delegate.plan.tuning.test_dispatch_literals import is_detected\n"
+        "sys.exit(not is_detected(*pickle.load(sys.stdin.buffer)))"
     )
-    # As users have it: without optimisation, which the tests leave out, the child only dies.
+    # With optimisation, as for users: without it the child only crashes.
     optimised = {name: value for name, value in os.environ.items() if name != "GALLIVM_PERF"}
     ran = subprocess.run(
         [sys.executable, "-c", code],
@@ -116,11 +116,11 @@ def test_a_literal_kernel_that_the_driver_compiles_wrongly_is_noticed(
         timeout=60,
         check=False,
     )
-    assert ran.returncode <= 0  # or it died, which is noticed, too
+    assert ran.returncode <= 0  # or it crashed, which is a detection, too
 
 
-def is_noticed(device: int, node: Node) -> bool:
-    """Whether a start takes a node's literal kernel for right or wrong as its outputs are."""
+def is_detected(device: int, node: Node) -> bool:
+    """Whether a start judges a node's specialised kernel correctly."""
     engine = Engine(Options(device, tune="off"))
     bench, loaded = planner_of(engine)._bench, ops.lower(node, engine.target(Rules()))[-1]
     outputs = [bench._outputs(each) for each in (loaded, loaded.specialised())]
@@ -131,8 +131,11 @@ def is_noticed(device: int, node: Node) -> bool:
 
 
 @pytest.mark.parametrize("is_faster", [False, True])
-def test_the_faster_one_is_taken_and_kept(
-    device: DeviceInfo, monkeypatch: pytest.MonkeyPatch, kept: dict[str, str], is_faster: bool
+def test_faster_kernel_is_used_and_remembered(
+    device: DeviceInfo,
+    monkeypatch: pytest.MonkeyPatch,
+    stored_choices: dict[str, str],
+    is_faster: bool,
 ) -> None:
     repeat = Executor.repeat
 
@@ -144,7 +147,7 @@ def test_the_faster_one_is_taken_and_kept(
     with monkeypatch.context() as patch:
         patch.setattr(Executor, "repeat", told)
         assert is_literal(start(device, "full")) == is_faster
-    assert kept
+    assert stored_choices
 
     def never(self: Chooser, repeat: object) -> str:
         raise AssertionError
@@ -155,42 +158,42 @@ def test_the_faster_one_is_taken_and_kept(
     assert not is_literal(start(device, "off"))
 
 
-def test_literals_are_built_while_there_is_time(
-    device: DeviceInfo, monkeypatch: pytest.MonkeyPatch, kept: dict[str, str]
+def test_specialised_kernels_are_built_while_time_remains(
+    device: DeviceInfo, monkeypatch: pytest.MonkeyPatch, stored_choices: dict[str, str]
 ) -> None:
-    asked: list[int] = []
+    requests: list[int] = []
 
     def some(self: DeviceBench, launches: tuple[Launch, ...], seconds: float) -> bool:
-        asked.append(len(launches))
-        return len(asked) > 1  # the first one has no time for all
+        requests.append(len(launches))
+        return len(requests) > 1  # the first start has no time for all
 
     monkeypatch.setattr(DeviceBench, "warm_up_within", some)
     monkeypatch.setattr(Chooser, "fastest", lambda self, repeat: [*repeat][-1])
     assert not is_literal(start(device, seconds=0.0))
-    assert asked == []
+    assert requests == []
     assert not is_literal(start(device, seconds=9.0))
-    assert (asked, bool(kept)) == ([2], True)
+    assert (requests, bool(stored_choices)) == ([2], True)
     assert not is_literal(start(device, seconds=0.0))
-    assert asked == [2]
+    assert requests == [2]
     assert is_literal(start(device, seconds=9.0))
-    assert asked == [2, 2]
+    assert requests == [2, 2]
     assert is_literal(start(device, seconds=0.0))
-    assert asked == [2, 2]
+    assert requests == [2, 2]
 
 
-def test_what_is_built_needs_no_more_time(device: DeviceInfo) -> None:
+def test_built_kernels_need_no_time(device: DeviceInfo) -> None:
     engine = Engine(Options(device.index, tune="off"))
     add = ops.lower(CHAIN.nodes[0], engine.target(Rules()))[0].specialised()
     assert not planner_of(engine)._bench.warm_up_within(add.launches, 0.0)
     assert planner_of(engine)._bench.warm_up_within(add.launches, 60.0)
 
 
-def test_a_kernel_that_does_not_build_leaves_the_numbers_loaded(
-    device: DeviceInfo, monkeypatch: pytest.MonkeyPatch, kept: dict[str, str]
+def test_build_error_leaves_generic_kernel(
+    device: DeviceInfo, monkeypatch: pytest.MonkeyPatch, stored_choices: dict[str, str]
 ) -> None:
     def broken(launch: Launch, is_argument: bool) -> dict[str, str]:
         return defines_of(launch, is_argument) | ({"arena": "0"} if launch.is_specialised else {})
 
     monkeypatch.setattr("delegate.plan.sources.defines_of", broken)
     assert not is_literal(start(device, "full"))
-    assert "loaded" in kept.values()
+    assert "loaded" in stored_choices.values()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What other work adds to times changes no choice, and a tie is the one that was expected."""
+"""Noise of other processes changes no choice, and the expected candidate wins ties."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ import pytest
 from delegate.plan.tuning import interleaved_timing
 
 _DRAWN = 400
-_WRONG = 0.02  # of the choices on a machine at work
+_WRONG = 0.02  # of choices on a busy machine
 
 
 def run_of(seconds: float, share: float, draw: np.random.Generator) -> Callable[[], float]:
-    """Return what gives times with a percent of noise, and in this share of turns a lot of it."""
+    """Return a function with times of 1 % noise, and much more in this share of rounds."""
 
     def run() -> float:
         more = draw.exponential(1.5) if draw.random() < share else abs(draw.normal(0, 0.01))
@@ -26,20 +26,20 @@ def run_of(seconds: float, share: float, draw: np.random.Generator) -> Callable[
 
 @pytest.mark.parametrize("rounds", [3, 12], ids=["quick", "full"])
 @pytest.mark.parametrize("share", [0, 0.3, 0.6])
-def test_ties_are_the_expected_one_and_others_the_fastest(rounds: int, share: float) -> None:
+def test_expected_candidate_wins_ties(rounds: int, share: float) -> None:
     draw = np.random.default_rng(7)
     wrong = 0
     for _ in range(_DRAWN):
         best = draw.uniform(1e-6, 1e-2)
         expected = draw.integers(4)
-        # Those before it are clearly slower, those behind it slower or as fast.
+        # Earlier ones are clearly slower, later ones slower or equal.
         factors = [*draw.uniform(1.2, 3, expected), 1, *draw.uniform(0.97, 2, 3 - expected)]
         runs = [run_of(best * factor, share, draw) for factor in factors]
         wrong += interleaved_timing.fastest(runs, rounds, 10 * rounds, 60)[0] != expected
     assert wrong <= _DRAWN * (_WRONG if share else 0)
 
 
-def test_a_machine_at_rest_is_asked_no_more_often_than_is_wanted() -> None:
+def test_idle_machine_needs_few_rounds() -> None:
     counts = [0, 0]
 
     def run(place: int) -> float:
@@ -53,7 +53,7 @@ def test_a_machine_at_rest_is_asked_no_more_often_than_is_wanted() -> None:
     assert counts == [3, 3]
 
 
-def test_times_that_never_agree_end_and_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_noisy_times_end_and_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     draw = np.random.default_rng(1)
     now = iter(range(1000))
 
@@ -67,7 +67,7 @@ def test_times_that_never_agree_end_and_change_nothing(monkeypatch: pytest.Monke
     assert next(now) == 7
 
 
-def test_one_round_says_which_is_faster() -> None:
+def test_one_round() -> None:
     runs = [lambda: 2.0, lambda: 1.0, lambda: 0.99]
     assert interleaved_timing.fastest(runs, 1, 1, 60) == (1, [2.0, 1.0, 0.99])
     assert interleaved_timing.fastest(runs, 1, 9, 0) == (1, [2.0, 1.0, 0.99])

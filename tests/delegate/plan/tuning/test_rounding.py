@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The bounds of floats: a sum's, and those of a network whose sums nobody knows."""
+"""Bounds of float errors: of a sum, and of networks with unknown sums."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ def test_sum_bound() -> None:
     assert sum_bound(np.array([1.0, 1.5, 2.0]), 4) == pytest.approx([2**-21, 2**-21, 2**-20])
 
 
-def test_what_the_reference_is_off_is_added() -> None:
+def test_error_of_reference_is_added() -> None:
     assert sum_bound(np.array([1.0, 1.0]), 4, np.array([0.5, 0])) == pytest.approx(
         [0.5, 0], abs=1e-6
     )
 
 
-def test_networks_are_near_within_a_thousandth() -> None:
+def test_networks_agree_within_a_thousandth() -> None:
     values = np.array([1000.0, 1.0, 0.0], np.float32)
     assert are_near(values * np.float32(1.0009), values)
     assert are_near(values + np.float32(0.09), values)

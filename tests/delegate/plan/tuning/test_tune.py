@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The choice among alternatives: compared with each other, measured, remembered."""
+"""The choice among alternatives: comparison, measurement and memory."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from delegate.plan.tuning import chooser as choosing
 from delegate.plan.tuning.bench import DeviceBench, Reference
 from delegate.plan.tuning.chooser import Choice, Chooser
 from delegate.plan.tuning.tune import Tuner, signature
-from tests.support.known import cut_all, replace_all
+from tests.support.cache_files import overwrite_records, truncate_records
 from tests.support.model import op, t
 
 NODE = op("ADD", [t((4,))], [t((4,))])
@@ -35,7 +35,7 @@ ALL = (MIDDLE, FAST, PLAIN)
 
 @dataclass
 class FakeBench(DeviceBench):
-    """A device that takes so many seconds, cannot run some and lies in others."""
+    """A fake device with given times, unsupported alternatives and wrong ones."""
 
     seconds: dict[str, float]
     unable: tuple[str, ...] = ()
@@ -63,7 +63,7 @@ class FakeBench(DeviceBench):
             raise DeviceError("no memory")
         self.measured.append([each.name for each in alternatives])
         self.literal.append({e.is_specialised for each in alternatives for e in each.launches})
-        # In a batch, the slow one for one picture is the fast one.
+        # The slowest one for a picture is the fastest in a batch.
         times = [self.seconds[each.name] * (1 if batch == 1 else -1) for each in alternatives]
         return times.index(min(times)), times
 
@@ -85,12 +85,12 @@ def tuner(fake: FakeBench, mode: str = "quick", identity: str = "device 1") -> T
     return Tuner(chooser(mode, identity), fake)
 
 
-def test_the_fastest_is_taken_and_kept_on_disk() -> None:
+def test_fastest_is_used_and_stored() -> None:
     fake = bench()
     first = tuner(fake)
     assert first.choose(NODE, ALL) is FAST
     assert first.choose(NODE, ALL) is FAST
-    assert fake.measured == [["middle", "fast"]]  # plain is a candidate only where it is alone
+    assert fake.measured == [["middle", "fast"]]  # the fallback is a candidate only if alone
     first._chooser.save()
     for mode in ("quick", "full"):
         later = bench()
@@ -101,14 +101,14 @@ def test_the_fastest_is_taken_and_kept_on_disk() -> None:
     assert other.measured != []
 
 
-def test_another_shape_takes_a_choice_over_from_its_own_graph_alone() -> None:
+def test_choice_of_other_shape_is_reused_only_within_graph() -> None:
     def measured(origin: str, known: str) -> list[list[str]]:
-        """Return what is measured for an origin where a choice for another shape is known."""
+        """Return what is measured for an origin if a choice for another shape is known."""
         own = chooser()
         of_first = Tuner(own, bench())
         assert of_first.choose(NODE, [*ALL], origin=known) is FAST
         own._recorded = {
-            key: found for key, found in own._recorded.items() if key.startswith("family")
+            key: result for key, result in own._recorded.items() if key.startswith("family")
         }
         later = bench()
         assert Tuner(own, later).choose(NODE, [*ALL], origin=origin) is FAST
@@ -119,7 +119,7 @@ def test_another_shape_takes_a_choice_over_from_its_own_graph_alone() -> None:
     assert measured("", known="") == [["middle", "fast"]]
 
 
-def test_a_batch_is_measured_by_itself() -> None:
+def test_batch_is_measured_separately() -> None:
     fake = bench()
     one = tuner(fake)
     assert [one.choose(NODE, ALL, batch) for batch in (1, 8, 1, 8)] == [FAST, MIDDLE, FAST, MIDDLE]
@@ -127,14 +127,14 @@ def test_a_batch_is_measured_by_itself() -> None:
 
 
 @pytest.mark.parametrize(("mode", "literal"), [("quick", {False}), ("full", {True})])
-def test_a_batch_is_measured_as_it_will_run(mode: str, literal: set[bool]) -> None:
+def test_batch_is_measured_as_batch(mode: str, literal: set[bool]) -> None:
     fake = bench()
-    made = tuner(fake, mode)
-    assert [made.choose(NODE, ALL, batch) for batch in (8, 1)] == [MIDDLE, FAST]
+    result = tuner(fake, mode)
+    assert [result.choose(NODE, ALL, batch) for batch in (8, 1)] == [MIDDLE, FAST]
     assert fake.literal == [literal, {False}]
 
 
-def test_off_takes_the_first_that_runs_and_touches_no_disk(tmp_path: Path) -> None:
+def test_off_uses_first_that_runs_without_disk(tmp_path: Path) -> None:
     fake = bench(unable=("middle",))
     off = tuner(fake, "off")
     assert off.choose(NODE, ALL) is FAST
@@ -146,16 +146,16 @@ def test_off_takes_the_first_that_runs_and_touches_no_disk(tmp_path: Path) -> No
     ("wanted", "unable", "chosen"),
     [("middle", (), MIDDLE), ("middle", ("middle",), FAST), ("no such name", (), FAST)],
 )
-def test_the_wanted_one_is_taken_without_measuring(
+def test_named_alternative_is_used_without_measuring(
     wanted: str, unable: tuple[str, ...], chosen: Alternative
 ) -> None:
     fake = bench(unable=unable)
-    made = Tuner(chooser(), fake, wanted)
-    assert made.choose(NODE, ALL) is chosen
+    tuner = Tuner(chooser(), fake, wanted)
+    assert tuner.choose(NODE, ALL) is chosen
     assert (fake.measured == []) == (chosen is MIDDLE)
 
 
-def test_what_lies_is_left_out_with_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+def test_wrong_alternative_is_rejected_with_warning(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING, "delegate"):
         assert tuner(bench(lying=("fast",))).choose(NODE, ALL) is MIDDLE
     assert caplog.messages == [
@@ -164,7 +164,7 @@ def test_what_lies_is_left_out_with_a_warning(caplog: pytest.LogCaptureFixture) 
     assert tuner(bench(lying=("fast", "middle"))).choose(NODE, ALL) is PLAIN
 
 
-def test_the_plain_one_is_believed_no_more_than_others(caplog: pytest.LogCaptureFixture) -> None:
+def test_fallback_kernel_can_be_rejected(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING, "delegate"):
         assert tuner(bench(lying=("plain",))).choose(NODE, ALL) is FAST
     assert caplog.messages == [
@@ -172,7 +172,7 @@ def test_the_plain_one_is_believed_no_more_than_others(caplog: pytest.LogCapture
     ]
 
 
-def test_a_node_that_nothing_computes_right_is_left_to_the_cpu_in_later_starts_too() -> None:
+def test_node_without_right_alternative_stays_on_cpu() -> None:
     first = tuner(bench(lying=("fast", "middle", "plain")))
     for _ in range(2):
         with pytest.raises(Unsupported, match="this device computes it wrongly"):
@@ -182,7 +182,7 @@ def test_a_node_that_nothing_computes_right_is_left_to_the_cpu_in_later_starts_t
         tuner(bench()).choose(NODE, ALL)
 
 
-def test_what_does_not_build_is_no_candidate() -> None:
+def test_build_error_is_no_candidate() -> None:
     fake = bench(unable=("fast",))
     assert tuner(fake).choose(NODE, ALL) is MIDDLE
     assert tuner(bench(unable=("fast", "middle"))).choose(NODE, ALL) is PLAIN
@@ -190,13 +190,13 @@ def test_what_does_not_build_is_no_candidate() -> None:
         tuner(bench(unable=("fast", "middle", "plain"))).choose(NODE, ALL)
 
 
-def test_a_device_that_fails_meanwhile_gets_the_first(caplog: pytest.LogCaptureFixture) -> None:
+def test_device_failure_selects_first(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO, "delegate"):
         assert tuner(bench(fails=True)).choose(NODE, ALL) is MIDDLE
     assert caplog.messages == ["node -1 (ADD) was not tuned: no memory"]
 
 
-def test_quick_ends_when_its_seconds_are_used_up_and_full_does_not() -> None:
+def test_quick_has_time_limit_and_full_has_none() -> None:
     for mode, expected in (("quick", MIDDLE), ("full", FAST)):
         chosen = tuner(bench(), mode)
         if mode == "quick":
@@ -206,7 +206,7 @@ def test_quick_ends_when_its_seconds_are_used_up_and_full_does_not() -> None:
         assert chosen._chooser.unmeasured == (mode == "quick")
 
 
-def test_what_is_measured_later_is_no_more_left() -> None:
+def test_later_measurement_reduces_pending() -> None:
     chosen = tuner(bench())
     chosen._chooser.seconds_left = 0
     chosen.choose(NODE, ALL)
@@ -216,7 +216,7 @@ def test_what_is_measured_later_is_no_more_left() -> None:
     assert chosen._chooser.unmeasured == 0
 
 
-def test_what_takes_long_is_measured_for_the_patient_alone() -> None:
+def test_slow_alternatives_are_measured_only_by_full() -> None:
     choice = Choice("whole", ["a"], default="b", is_long=True)
     quick = chooser()
     assert (quick.choose(choice, lambda: "a"), quick.unmeasured) == ("b", 0)
@@ -226,21 +226,21 @@ def test_what_takes_long_is_measured_for_the_patient_alone() -> None:
     assert chooser().choose(choice, lambda: None) == "a"
 
 
-def test_what_cannot_be_measured_is_not_left() -> None:
+def test_unmeasurable_choice_is_not_pending() -> None:
     chosen = tuner(bench(fails=True))
     chosen.choose(NODE, ALL)
     assert chosen._chooser.unmeasured == 0
 
 
-def test_what_was_measured_for_a_while_is_kept_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_long_measurement_is_stored_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(choosing, "_UNSAVED_SECONDS", 0.0)
-    tuner(bench()).choose(NODE, ALL)  # and ends without `save`
+    tuner(bench()).choose(NODE, ALL)  # and the process ends without `save`
     later = bench()
     assert tuner(later).choose(NODE, ALL) is FAST
     assert later.measured == []
 
 
-def test_a_signature_is_of_kernels_and_sizes_not_of_values() -> None:
+def test_signature_has_kernels_and_sizes_not_values() -> None:
     def of(**changes: object) -> str:
         each = launch("fast")
         fields = {name: getattr(each, name) for name in Launch.__slots__} | changes
@@ -253,11 +253,11 @@ def test_a_signature_is_of_kernels_and_sizes_not_of_values() -> None:
     assert of() != of(kernel="other")
 
 
-def test_a_damaged_file_is_measured_anew() -> None:
+def test_damaged_file_is_measured_again() -> None:
     first = tuner(bench())
     first.choose(NODE, ALL)
     first._chooser.save()
-    cut_all()
+    truncate_records()
     fake = bench()
     assert tuner(fake).choose(NODE, ALL) is FAST
     assert fake.measured != []
@@ -277,11 +277,11 @@ FOREIGN = {
 
 
 @pytest.mark.parametrize("content", FOREIGN.values(), ids=FOREIGN)
-def test_a_foreign_file_is_measured_anew(content: bytes) -> None:
+def test_foreign_file_is_measured_again(content: bytes) -> None:
     first = tuner(bench())
     first.choose(NODE, ALL)
     first._chooser.save()
-    replace_all(content)
+    overwrite_records(content)
     fake = bench()
     later = tuner(fake)
     assert later.choose(NODE, ALL) is FAST
@@ -292,14 +292,14 @@ def test_a_foreign_file_is_measured_anew(content: bytes) -> None:
     assert fake.measured == []
 
 
-def test_a_name_that_is_none_of_the_choices_is_measured_anew() -> None:
+def test_unknown_name_is_measured_again() -> None:
     first = chooser()
     first.choose(Choice("transfer", ["thrown"]), lambda: "thrown")
     first.save()
     assert chooser().choose(Choice("transfer", ["mapped"]), lambda: "mapped") == "mapped"
 
 
-def test_two_processes_keep_each_other_s_findings() -> None:
+def test_processes_preserve_each_others_choices() -> None:
     one, two = chooser(), chooser()
     one.choose(Choice("first", ("x", "y")), lambda: "x")
     two.choose(Choice("second", ("x", "y")), lambda: "y")
@@ -310,6 +310,6 @@ def test_two_processes_keep_each_other_s_findings() -> None:
     assert fresh.choose(Choice("second", ("x", "y")), lambda: None) == "y"
 
 
-def test_a_wrong_mode_is_refused() -> None:
+def test_invalid_mode_is_refused() -> None:
     with pytest.raises(ValueError, match="tune='fast': one of off, quick, full"):
         tuner(bench(), "fast")

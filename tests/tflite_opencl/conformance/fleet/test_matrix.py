@@ -36,7 +36,7 @@ def report(cases: dict[str, Case], **found: str) -> ConformanceReport:
     return ConformanceReport(rows, "opencl", "a device", "a runtime", 1.0)
 
 
-def test_a_case_that_differs_stands_out(cases: dict[str, Case]) -> None:
+def test_differing_case_stands_out(cases: dict[str, Case]) -> None:
     boards = {
         "one": report(cases, add=PASS, conv=PASS),
         "two": report(cases, add=FAIL, conv=PASS),
@@ -53,22 +53,20 @@ def test_a_case_that_differs_stands_out(cases: dict[str, Case]) -> None:
     assert next(csv.DictReader(io.StringIO(csv_of(fleet)))) == {
         "case": ADD, "one": PASS, "two": FAIL, "three": PASS,
     }  # fmt: skip
-    found = json.loads(as_json(fleet))
-    assert found["different"] == {ADD: {"one": PASS, "two": FAIL, "three": PASS}}
-    assert found["boards"]["two"]["counts"] == {FAIL: 1, PASS: 1}
+    result = json.loads(as_json(fleet))
+    assert result["different"] == {ADD: {"one": PASS, "two": FAIL, "three": PASS}}
+    assert result["boards"]["two"]["counts"] == {FAIL: 1, PASS: 1}
 
 
-def test_boards_that_agree_say_so_and_equal_ops_share_a_row(cases: dict[str, Case]) -> None:
-    found = report(cases, add=NOT_DELEGATED, conv=NOT_DELEGATED)
-    text = text_of(Fleet([ADD, CONV], {"one": found, "two": found}, {}), 100)
+def test_equal_boards_and_ops_are_merged(cases: dict[str, Case]) -> None:
+    result = report(cases, add=NOT_DELEGATED, conv=NOT_DELEGATED)
+    text = text_of(Fleet([ADD, CONV], {"one": result, "two": result}, {}), 100)
     assert "ADD, CONV_2D" in text
     assert "all 2 cases came out alike on all boards that ran them" in text
     assert "DIFFERS" not in text
 
 
-def test_a_board_that_broke_off_differs_in_nothing_that_it_did_not_run(
-    cases: dict[str, Case],
-) -> None:
+def test_cases_missing_on_a_board_are_no_difference(cases: dict[str, Case]) -> None:
     boards = {"one": report(cases, add=PASS, conv=PASS), "two": report(cases, add=PASS)}
     fleet = Fleet([ADD, CONV], boards, {"two": "no worker is there any more"})
     assert fleet.different() == []

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""tflite-delegate-test --scheduler with boards that are processes."""
+"""`tflite-delegate-test --scheduler` with processes as boards."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ pytest.importorskip("distributed")
 import distributed
 
 from tests.support.cluster import workers
-from tests.support.fleet import let_it_be
+from tests.support.fleet import select_liar
 from tests.support.tiers import slow
 from tests.support.without_tflite import needs_tflite
 from tflite_opencl.conformance.command import main
@@ -23,10 +23,10 @@ pytestmark = [slow, needs_tflite]
 
 ADD, CONV = "add/int8/1x7x5x3", "conv_2d/int8/in7x5x3-k3x3-out8-same"
 TWO = f"^({ADD}|{CONV})$"
-DELEGATE = ("--delegate", "python:tests.support.fleet:liar_of_the_board", "--filter", TWO)
+DELEGATE = ("--delegate", "python:tests.support.fleet:board_liar", "--filter", TWO)
 
 
-def test_a_board_that_lies_stands_out_and_resume_goes_on(
+def test_faulty_board_stands_out_and_run_resumes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -35,7 +35,7 @@ def test_a_board_that_lies_stands_out_and_resume_goes_on(
         chosen = {0: "pass_through", 1: "off_by_one"}
         for worker in cluster.workers.values():
             at = [worker.worker_address]
-            client.run(let_it_be, chosen[worker.name], workers=at)
+            client.run(select_liar, chosen[worker.name], workers=at)
         assert main([*DELEGATE, *where, "--json", "fleet.json"]) == 1
         out = capsys.readouterr().out
         assert f"DIFFERS {ADD}: Pass on 0; Fail on 1" in out
@@ -52,6 +52,6 @@ def test_a_board_that_lies_stands_out_and_resume_goes_on(
     assert Path("delegate-test-results/0/results.csv").read_text().count("\n") == 2
 
 
-def test_what_is_of_one_board_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+def test_local_flags_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*DELEGATE, "--scheduler", "local:2", "--junit", "-"]) == 64
     assert "--junit is of one board" in capsys.readouterr().err

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""DEPTHWISE_CONV_2D as a CONV_2D with dense weights: the same outputs, and what is left."""
+"""DEPTHWISE_CONV_2D as a CONV_2D with dense weights: equal outputs, and nodes that stay."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def graph_for(**fields: object) -> Graph:
     return whole(graph_of([Convolution(depth_multiplier=2, **fields).node()]))  # type: ignore[arg-type]
 
 
-def test_weights_are_dense_and_keep_their_scales() -> None:
+def test_weights_are_dense_with_original_scales() -> None:
     before = graph_for(dtype="int8", per_channel=True)
     after, notes = assert_exact_rewrite(before, rewrite)
     (old,), (new,) = before.nodes, after.nodes
@@ -51,7 +51,7 @@ def test_weights_are_dense_and_keep_their_scales() -> None:
 
 @given(drawn_convolutions())
 @settings(max_examples=40)
-def test_any_convolution_is_exact(case: Convolution) -> None:
+def test_random_convolutions_are_exact(case: Convolution) -> None:
     after, _ = assert_exact_rewrite(whole(graph_of([case.node()])), rewrite)
     assert [node.op for node in after.nodes] == ["CONV_2D"]
 
@@ -70,7 +70,7 @@ def test_shared_weights_stay_shared() -> None:
     assert after.nodes[0].inputs[1] is after.nodes[1].inputs[1]
 
 
-def test_what_is_left_is_told() -> None:
+def test_reasons_of_unchanged_nodes() -> None:
     node = Convolution(depth_multiplier=1, dtype="int8").node()
     source, weights, bias = node.inputs
     assert source is not None

@@ -22,7 +22,7 @@ Pairs = list[tuple[int, int]]
 
 
 def paddings_and_crops(case: Convolution, blocks: tuple[int, int]) -> tuple[Pairs, Pairs]:
-    """Return what TensorFlow's with_space_to_batch adds and cuts off for a padding."""
+    """Return the paddings and crops of TensorFlow's with_space_to_batch."""
     paddings, crops = [], []
     for size, kernel, block in zip(case.size[:2], case.kernel, blocks, strict=True):
         total = (kernel - 1) * block if case.padding == "SAME" else 0
@@ -39,7 +39,7 @@ def between_moves(
     pairs: tuple[Pairs, Pairs] | None = None,
     inner: str = "VALID",
 ) -> list[Node]:
-    """Return the three nodes; `case` is the convolution before TensorFlow takes it apart."""
+    """Return the three nodes for a dilated convolution `case`, as TensorFlow decomposes it."""
     paddings, crops = pairs or paddings_and_crops(case, blocks)
     sizes = [
         (size + sum(pair)) // block
@@ -49,14 +49,14 @@ def between_moves(
     node = replace(
         case, size=(*sizes, case.size[2]), batch=case.batch * count, padding=inner
     ).node()
-    inside, made = node.inputs[0], node.outputs[0]
+    inside, ends = node.inputs[0], node.outputs[0]
     assert inside is not None
     height, width = (
         size * block - sum(crop)
-        for size, block, crop in zip(made.shape[1:3], blocks, crops, strict=True)
+        for size, block, crop in zip(ends.shape[1:3], blocks, crops, strict=True)
     )
     source = replace(inside, shape=(case.batch, *case.size))
-    result = replace(made, shape=(case.batch, height, width, made.shape[3]))
+    result = replace(ends, shape=(case.batch, height, width, ends.shape[3]))
     block = const(np.array(blocks, np.int32))
     return [
         op(
@@ -67,14 +67,14 @@ def between_moves(
             2,
         ),
         node,
-        op("BATCH_TO_SPACE_ND", [made, block, const(np.array(crops, np.int32))], [result], {}, 2),
+        op("BATCH_TO_SPACE_ND", [ends, block, const(np.array(crops, np.int32))], [result], {}, 2),
     ]
 
 
 @slow
 @given(drawn_convolutions(), st.tuples(st.integers(1, 3), st.integers(1, 3)))
 @settings(max_examples=50)
-def test_what_tensorflow_writes_is_exact(case: Convolution, blocks: tuple[int, int]) -> None:
+def test_decomposition_of_tensorflow_is_exact(case: Convolution, blocks: tuple[int, int]) -> None:
     case = replace(case, stride=(1, 1), dilation=(1, 1))
     if min(replace(case, dilation=blocks).out_size()) > 0:
         after, _ = assert_exact_rewrite(whole(graph_of(between_moves(case, blocks))), rewrite)
@@ -86,7 +86,7 @@ def test_what_tensorflow_writes_is_exact(case: Convolution, blocks: tuple[int, i
 @slow
 @given(drawn_convolutions(), st.lists(st.integers(0, 3), min_size=8, max_size=8))
 @settings(max_examples=50)
-def test_any_paddings_and_crops_are_exact(case: Convolution, numbers: list[int]) -> None:
+def test_random_paddings_and_crops_are_exact(case: Convolution, numbers: list[int]) -> None:
     case = replace(case, stride=(1, 1), dilation=(1, 1))
     pairs = [(numbers[i], numbers[i + 1]) for i in range(0, 8, 2)]
     paddings = [
@@ -108,7 +108,7 @@ def test_floats_are_exact(depth: int) -> None:
 
 
 def on_floats(graph: Graph) -> Graph:
-    """Return the graph with floats for all quantised numbers."""
+    """Return the graph in float32."""
     new = {}
     for tensor in graph.tensors:
         if tensor.quantization is not None:
@@ -117,19 +117,19 @@ def on_floats(graph: Graph) -> Graph:
     return with_tensors(graph, new)
 
 
-def test_what_is_left_is_told() -> None:
+def test_reasons_of_unchanged_nodes() -> None:
     case = Convolution(size=(8, 8, 3), dtype="int8")
     nodes = between_moves(case, (2, 2))
     to_batch, node, to_space = nodes
-    made = node.outputs[0]
-    relu = op("RELU", [made], [replace(made)])
+    result = node.outputs[0]
+    relu = op("RELU", [result], [replace(result)])
     computed = replace(
         to_batch, inputs=(to_batch.inputs[0], to_batch.inputs[1], t((2, 2), "int32"))
     )
     strided = between_moves(replace(case, stride=(2, 2)), (2, 2))
     cases: dict[str, Graph] = {
         "the convolution's result is an output, or not read by one node alone": graph_of(
-            nodes, outputs=[made, to_space.outputs[0]]
+            nodes, outputs=[result, to_space.outputs[0]]
         ),
         "RELU reads the convolution, and no BATCH_TO_SPACE_ND": graph_of([to_batch, node, relu]),
         "RELU reads it, and no convolution": graph_of(

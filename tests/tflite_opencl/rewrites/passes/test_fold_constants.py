@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Chains of shapes, stored weights and constants' QUANTIZE as constants."""
+"""Folding of shape computations, stored weights and QUANTIZE of constants."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tflite_opencl.rewrites.passes.fold_constants import rewrite
 
 
 def shaped(signature: tuple[int, ...] = ()) -> Graph:
-    """x -SHAPE-> s -STRIDED_SLICE-> n -PACK-> r, (x, r) -RESHAPE-> y: how converters flatten."""
+    """Return x -SHAPE-> s -STRIDED_SLICE-> n -PACK-> r, (x, r) -RESHAPE-> y: Flatten."""
     x = t((2, 3, 4), name="x", shape_signature=signature)
     s, n, r, y = t((3,), "int32"), t((), "int32"), t((2,), "int32"), t((2, 12), name="y")
     at = [const(np.int32([number])) for number in (0, 1, 1)]
@@ -32,7 +32,7 @@ def shaped(signature: tuple[int, ...] = ()) -> Graph:
     return whole(graph_of(nodes))
 
 
-def test_a_chain_of_shapes_is_a_constant() -> None:
+def test_shape_computation_is_folded() -> None:
     after, notes = assert_exact_rewrite(shaped(), rewrite)
     assert [node.op for node in after.nodes] == ["RESHAPE"]
     shape = after.nodes[0].inputs[1]
@@ -42,7 +42,7 @@ def test_a_chain_of_shapes_is_a_constant() -> None:
     assert [note.op for note in notes] == ["SHAPE", "STRIDED_SLICE", "PACK"]
 
 
-def test_a_shape_that_may_change_stays() -> None:
+def test_dynamic_shape_stays() -> None:
     assert left_by(rewrite, shaped((-1, 3, 4))) == [
         "an input of the graph has a size that may change",
         "it follows from a node that is left",
@@ -50,7 +50,7 @@ def test_a_shape_that_may_change_stays() -> None:
     ]
 
 
-def test_a_known_output_of_the_graph_stays() -> None:
+def test_constant_graph_output_stays() -> None:
     graph = shaped()
     shape = graph.nodes[2].outputs[0]
     new = rewrite(replace(graph, outputs=(*graph.outputs, shape)))
@@ -64,7 +64,7 @@ def weighted(weights: Tensor) -> Graph:
     return whole(graph_of(nodes))
 
 
-def test_weights_of_float16_become_float32() -> None:
+def test_float16_weights_become_float32() -> None:
     values = np.linspace(-3, 70000, 12).clip(-65504, 65504).astype(np.float16).reshape(4, 3)
     after, _ = assert_exact_rewrite(weighted(const(values)), rewrite)
     assert [node.op for node in after.nodes] == ["FULLY_CONNECTED"]
@@ -74,7 +74,7 @@ def test_weights_of_float16_become_float32() -> None:
     assert np.array_equal(np.asarray(weights.data), values.astype(np.float32))
 
 
-def test_weights_of_8_bits_stay() -> None:
+def test_8_bit_weights_stay() -> None:
     weights = const(np.arange(12, dtype=np.int8).reshape(4, 3), 0.1)
     assert left_by(rewrite, weighted(weights)) == [
         "weights of int8 would take four times the bytes"
@@ -88,7 +88,7 @@ def quantised(values: Any, dtype: str, scale: float, zero_point: int) -> Graph:
     return whole(graph_of(nodes))
 
 
-def test_a_quantize_of_a_constant_is_one() -> None:
+def test_quantize_of_constant_is_folded() -> None:
     after, _ = assert_exact_rewrite(quantised([0.25, -0.25, 900, -900], "int8", 0.5, 3), rewrite)
     assert [node.op for node in after.nodes] == ["MAXIMUM"]
     constant = after.nodes[0].inputs[1]
@@ -96,7 +96,7 @@ def test_a_quantize_of_a_constant_is_one() -> None:
     assert np.asarray(constant.data).tolist() == [4, 2, 127, -128]
 
 
-def test_what_no_rounding_is_defined_for_stays() -> None:
+def test_non_finite_constants_stay() -> None:
     assert left_by(rewrite, quantised([np.nan, 1], "int8", 0.5, 3)) == []
 
 
@@ -107,9 +107,11 @@ def test_what_no_rounding_is_defined_for_stays() -> None:
     st.data(),
 )
 @settings(max_examples=60)
-def test_drawn_quantize(values: list[float], dtype: str, scale: float, data: st.DataObject) -> None:
+def test_random_quantize(
+    values: list[float], dtype: str, scale: float, data: st.DataObject
+) -> None:
     zero = 0 if dtype == "int16" else data.draw(zero_points(dtype))
-    # Ties, too: halves of a quantum.
+    # With ties: halves of a quantum.
     exact = float(np.float32(scale))
     values = [*values, *(exact * (n + 0.5) for n in range(-3, 3))]
     after, _ = assert_exact_rewrite(quantised(values, dtype, scale, zero), rewrite)
@@ -117,7 +119,7 @@ def test_drawn_quantize(values: list[float], dtype: str, scale: float, data: st.
 
 
 @pytest.mark.parametrize("name", ["SHAPE", "DEQUANTIZE"])
-def test_a_constant_that_a_caller_sets_stays(name: str) -> None:
+def test_constant_input_of_graph_stays(name: str) -> None:
     graph = weighted(const(np.ones((4, 3), np.float16)))
     stored = graph.nodes[0].inputs[0]
     assert stored is not None

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Clamps in the node before them, and clamps that change nothing."""
+"""Fusion of clamps into the preceding node, and removal of redundant clamps."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def fused(node: Node) -> str:
 
 
 def clamped(*clamps: str, own: str = "NONE", scale: float = 0.05, zero: int = 100) -> Graph:
-    """(x, x) -ADD-> y0 -clamp-> y1 ..., all of one scale."""
+    """Return (x, x) -ADD-> y0 -clamp-> y1 ..., all with one scale."""
     x = t((2, 3), "uint8", 0.03, 120)
     tensors = [t((2, 3), "uint8", scale, zero, name=f"y{n}") for n in range(len(clamps) + 1)]
     nodes = [op("ADD", [x, x], [tensors[0]], {"fused_activation_function": own})]
@@ -37,7 +37,7 @@ def clamped(*clamps: str, own: str = "NONE", scale: float = 0.05, zero: int = 10
 
 
 @pytest.mark.parametrize("clamp", CLAMPS)
-def test_a_clamp_joins(clamp: str) -> None:
+def test_clamp_is_fused(clamp: str) -> None:
     after, notes = assert_exact_rewrite(clamped(clamp), rewrite)
     assert ops(after) == ["ADD"]
     assert fused(after.nodes[0]) == clamp
@@ -45,48 +45,48 @@ def test_a_clamp_joins(clamp: str) -> None:
     assert [(note.op, note.text) for note in notes] == [(clamp, "joins ADD")]
 
 
-def test_two_clamps_are_one() -> None:
+def test_two_clamps_are_merged() -> None:
     for pair in (("RELU", "RELU6"), ("RELU6", "RELU"), ("RELU", "RELU")):
         after, _ = assert_exact_rewrite(clamped(*pair), rewrite)
         assert ops(after) == ["ADD"]
         assert fused(after.nodes[0]) == ("RELU6" if "RELU6" in pair else "RELU")
 
 
-def test_a_clamp_of_another_kind_stays() -> None:
+def test_different_clamp_stays() -> None:
     assert left_by(rewrite, clamped("RELU_N1_TO_1", own="RELU")) == ["ADD clamps by RELU already"]
 
 
-def test_a_fused_clamp_that_the_range_implies_goes() -> None:
+def test_redundant_fused_clamp_is_removed() -> None:
     graph = clamped(own="RELU6", scale=6 / 255, zero=0)
     after, notes = assert_exact_rewrite(graph, rewrite)
     assert fused(after.nodes[0]) == "NONE"
     assert notes[0].text == "RELU6 goes: the output's range implies it"
 
 
-def test_a_fused_clamp_one_quantum_inside_the_range_stays() -> None:
+def test_fused_clamp_one_quantum_inside_range_stays() -> None:
     assert left_by(rewrite, clamped(own="RELU6", scale=6 / 254.4, zero=0)) == []
     assert left_by(rewrite, clamped(own="RELU", zero=1)) == []
 
 
-def test_a_clamp_alone_that_the_range_implies_goes() -> None:
+def test_redundant_clamp_is_removed() -> None:
     x, y, z, w = (t((1, 4), "uint8", 0.02, 0, name=name) for name in "xyzw")
     shape = const(np.int32([1, 4]))
     graph = whole(graph_of([op("RELU", [x], [y]), op("RESHAPE", [y, shape], [z])]))
     after, _ = assert_exact_rewrite(graph, rewrite)
     assert ops(after) == ["RESHAPE"]
-    # The graph's own output keeps its name, so its clamp stays.
+    # The clamp of a graph output stays, because the output keeps its name.
     graph = whole(graph_of([op("RESHAPE", [x, shape], [w]), op("RELU", [w], [y])]))
     assert left_by(rewrite, graph) == ["RESHAPE has no clamp of its own"]
 
 
-def test_what_others_read_stays() -> None:
+def test_tensor_with_other_readers_stays() -> None:
     graph = clamped("RELU")
     add, relu = graph.nodes
     both = replace(graph, outputs=(add.outputs[0], relu.outputs[0]))
     assert left_by(rewrite, both) == ["its input is read elsewhere, too"]
 
 
-def test_another_scale_stays() -> None:
+def test_clamp_that_rescales_stays() -> None:
     x, y = t((2, 3), "int8", 0.1, 3), t((2, 3), "int8", 0.05, -8)
     z = t((2, 3), "int8", 0.04, -8)
     graph = whole(graph_of([op("ADD", [x, x], [y]), op("RELU", [y], [z])]))
@@ -122,7 +122,7 @@ def test_floats(name: str, clamp: str) -> None:
 
 @given(drawn_convolutions(), st.sampled_from(CLAMPS), st.sampled_from(CLAMPS))
 @settings(max_examples=40)
-def test_drawn_convolutions(case: object, first: str, second: str) -> None:
+def test_random_convolutions(case: object, first: str, second: str) -> None:
     node = case.node()  # type: ignore[attr-defined]
     result = node.outputs[0]
     middle, last = (replace(result, name=name) for name in ("middle", "last"))
@@ -141,7 +141,7 @@ def test_drawn_convolutions(case: object, first: str, second: str) -> None:
     st.data(),
 )
 @settings(max_examples=60)
-def test_drawn_ranges(dtype: str, clamp: str, scale: float, data: st.DataObject) -> None:
+def test_random_ranges(dtype: str, clamp: str, scale: float, data: st.DataObject) -> None:
     zero = 0 if dtype == "int16" else data.draw(zero_points(dtype))
     x, y, z = (t((5, 7), dtype, scale, zero) for _ in range(3))
     options = {"fused_activation_function": clamp, "pot_scale_int16": False}

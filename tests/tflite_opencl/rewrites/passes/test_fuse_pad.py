@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""PAD as SAME padding: the same outputs, and the amounts that SAME has not."""
+"""PAD as SAME padding: equal outputs, and amounts that SAME cannot express."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Amounts = tuple[tuple[int, int], tuple[int, int]]
 
 
 def same_amounts(case: Convolution) -> Amounts:
-    """Return what SAME adds above and below, on the left and on the right."""
+    """Return SAME's padding: top, bottom, left and right."""
     pairs = []
     for i in (0, 1):
         out = output_size(case.size[i], case.kernel[i], case.stride[i], case.dilation[i], "SAME")
@@ -34,7 +34,7 @@ def same_amounts(case: Convolution) -> Amounts:
 
 
 def padded(case: Convolution, amounts: Amounts | None = None, dtype: str = "") -> list[Node]:
-    """Return a PAD before a VALID convolution; `dtype` "float32" makes both of floats."""
+    """Return a PAD before a VALID convolution; `dtype`: of both."""
     rows, columns = same_amounts(case) if amounts is None else amounts
     wide = (case.size[0] + sum(rows), case.size[1] + sum(columns), case.size[2])
     node = replace(case, size=wide, padding="VALID").node()
@@ -71,7 +71,7 @@ def test_amounts_of_same_are_fused(case: Convolution) -> None:
 
 @given(drawn_convolutions(), st.lists(st.integers(0, 4), min_size=4, max_size=4))
 @settings(max_examples=40)
-def test_any_amounts_are_exact(case: Convolution, amounts: list[int]) -> None:
+def test_random_amounts_are_exact(case: Convolution, amounts: list[int]) -> None:
     pairs = (amounts[0], amounts[1]), (amounts[2], amounts[3])
     wide = replace(
         case, size=(case.size[0] + sum(pairs[0]), case.size[1] + sum(pairs[1]), 1), padding="VALID"
@@ -88,7 +88,7 @@ def test_floats_are_exact(depth: int) -> None:
     assert len(after.nodes) == 1
 
 
-def test_convolutions_that_read_one_pad_are_all_fused() -> None:
+def test_all_readers_of_a_pad_are_fused() -> None:
     pad, node = padded(Convolution())
     other = replace(node, outputs=(replace(node.outputs[0]),))
     after, _ = assert_exact_rewrite(whole(graph_of([pad, node, other])), rewrite)
@@ -105,7 +105,7 @@ def test_padv2_with_the_zero_point_is_fused() -> None:
         assert ops(after) == expected
 
 
-def test_what_is_left_is_told() -> None:
+def test_reasons_of_unchanged_nodes() -> None:
     pad, node = padded(Convolution(dtype="int8"))
     result = pad.outputs[0]
     sum_of = op("ADD", [result, result], [t(result.shape, "int8", 0.1)])
@@ -149,7 +149,7 @@ def test_what_is_left_is_told() -> None:
 
 
 @pytest.mark.model
-def test_a_model_is_exact() -> None:
+def test_model_is_exact() -> None:
     after, _ = assert_exact_rewrite(
         read_model(model_path("mbnet128_0.25_q")), rewrite, is_slow=True
     )

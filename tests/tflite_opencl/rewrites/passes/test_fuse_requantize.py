@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""QUANTIZE behind an op: left out where no number changes, and kept where one may."""
+"""QUANTIZE after an op: removed if no value changes, and kept otherwise."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tflite_opencl.rewrites.passes.fuse_requantize import rewrite
 
 
 def quantize(source: Tensor, dtype: str, scale: float, zero_point: int) -> Node:
-    """Return a QUANTIZE of a tensor to other numbers."""
+    """Return a QUANTIZE of a tensor to another quantisation."""
     return op("QUANTIZE", [source], [t(source.shape, dtype, scale, zero_point)], version=2)
 
 
@@ -29,10 +29,7 @@ def behind(case: Convolution, zero_point: int, factor: float = 1.0) -> list[Node
     node = case.node()
     result = node.outputs[0]
     assert result.quantization is not None
-    return [
-        node,
-        quantize(result, result.dtype, result.quantization.scale[0] * factor, zero_point),
-    ]
+    return [node, quantize(result, result.dtype, result.quantization.scale[0] * factor, zero_point)]
 
 
 def ops(graph: Graph) -> list[str]:
@@ -42,7 +39,7 @@ def ops(graph: Graph) -> list[str]:
 @slow
 @given(drawn_convolutions(), st.data())
 @settings(max_examples=60)
-def test_another_zero_point_is_exact(case: Convolution, data: st.DataObject) -> None:
+def test_other_zero_point_is_exact(case: Convolution, data: st.DataObject) -> None:
     nodes = behind(case, data.draw(zero_points(case.dtype)))
     after, notes = assert_exact_rewrite(whole(graph_of(nodes)), rewrite)
     assert len(after.nodes) - 1 == len(reasons(notes))
@@ -51,13 +48,13 @@ def test_another_zero_point_is_exact(case: Convolution, data: st.DataObject) -> 
 @pytest.mark.parametrize(
     ("fused", "zeros", "expected"),
     [
-        ("RELU", (-128, -100), 1),  # 0 to 227 quanta: within the 0 to 255 before
-        ("RELU", (-100, -128), 2),  # up to 255, of which 227 were held before
+        ("RELU", (-128, -100), 1),  # 0 to 227 quanta: within the original 0 to 255
+        ("RELU", (-100, -128), 2),  # up to 255, of which 227 were representable before
         ("NONE", (0, 5), 2),
         ("NONE", (7, 7), 1),
     ],
 )
-def test_it_is_exact_where_the_convolution_clamped_no_more(
+def test_exact_if_convolution_clamps_no_more(
     fused: str, zeros: tuple[int, int], expected: int
 ) -> None:
     case = Convolution(fused=fused, dtype="int8", zeros=(3, 0, zeros[0]), multiplier=0.1)
@@ -65,14 +62,14 @@ def test_it_is_exact_where_the_convolution_clamped_no_more(
     assert len(after.nodes) == expected
 
 
-def test_weights_may_prove_that_nothing_is_clamped() -> None:
+def test_weights_prove_that_nothing_is_clamped() -> None:
     case = Convolution(dtype="int8", zeros=(3, 0, 0), multiplier=2.0**-20)
     after, notes = assert_exact_rewrite(whole(graph_of(behind(case, 5))), rewrite)
     assert ops(after) == ["CONV_2D"]
     assert notes[0].text == "CONV_2D has its zero point"
 
 
-# What TFLite has QUANTIZE for.
+# Types that TFLite's QUANTIZE supports.
 FOLLOWING = {
     "": ["uint8", "int8", "int16"],
     "uint8": ["uint8", "int8"],
@@ -84,7 +81,7 @@ FOLLOWING = {
 @slow
 @given(st.data())
 @settings(max_examples=60)
-def test_any_two_are_exact(data: st.DataObject) -> None:
+def test_random_pairs_are_exact(data: st.DataObject) -> None:
     tensors: list[Tensor] = []
     for _ in range(3):
         last = tensors[-1].dtype if tensors else ""
@@ -100,19 +97,19 @@ def test_any_two_are_exact(data: st.DataObject) -> None:
     assert_exact_rewrite(whole(graph_of(nodes)), rewrite)
 
 
-def test_one_of_two_is_left_out() -> None:
+def test_one_of_two_is_removed() -> None:
     source = t((1, 256), "uint8", 0.5, 128)
     first = quantize(source, "int8", 0.5, 0)
     second = quantize(first.outputs[0], "uint8", 0.25, 10)
     after, _ = assert_exact_rewrite(whole(graph_of([first, second])), rewrite)
     assert ops(after) == ["QUANTIZE"]
-    # What others read stays.
+    # A tensor with other readers stays.
     shown = graph_of([first, second], outputs=[first.outputs[0], second.outputs[0]])
     after, _ = assert_exact_rewrite(whole(shown), rewrite)
     assert [node.inputs[0].name for node in after.nodes] == ["t0", "t0"]  # type: ignore[union-attr]
 
 
-def test_one_that_changes_nothing_is_left_out() -> None:
+def test_quantize_without_effect_is_removed() -> None:
     pool = {"padding": "SAME", "stride_w": 1, "stride_h": 1, "filter_width": 2, "filter_height": 2}
     picture = t((1, 3, 3, 2), "uint8", 0.5, 7)
     first = op("MAX_POOL_2D", [picture], [replace(picture)], pool)
@@ -130,7 +127,7 @@ def test_one_that_changes_nothing_is_left_out() -> None:
     ]
 
 
-def test_what_is_left_is_told() -> None:
+def test_reasons_of_unchanged_nodes() -> None:
     case = Convolution(dtype="int8", zeros=(3, 0, 5))
     node, behind_it = behind(case, 5, 0.5)
     other = behind(case, 6)
@@ -163,5 +160,5 @@ def test_what_is_left_is_told() -> None:
 @pytest.mark.parametrize(
     "name", ["deeplabv3_mnv2_pascal_quant", "movenet_single_pose_lightning_ptq"]
 )
-def test_models_keep_theirs(name: str) -> None:
+def test_models_keep_quantize(name: str) -> None:
     assert left_by(rewrite, read_model(model_path(name))) != []

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What channels can hold: no run leaves the proven ranges, and known layers have known ranges."""
+"""Proven ranges of channels: no run leaves them, and they are narrow for known layers."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from tflite_opencl.rewrites.passes.layers import channel_ranges
 
 
 def assert_within(graph: Graph) -> None:
-    """Assert that every convolution's outputs lie in their ranges, for inputs of every kind."""
+    """Assert that outputs of all convolutions are in their ranges, for several inputs."""
     seen = tuple(node.outputs[0] for node in graph.nodes)
     shown = replace(graph, outputs=seen)
     ranges = channel_ranges(shown)
     assert set(ranges) == set(seen)
-    made = interpreter(write_model(shown))
+    interp = interpreter(write_model(shown))
     for given_values in inputs_for(graph):
-        for tensor, codes in zip(seen, invoke(made, given_values), strict=True):
+        for tensor, codes in zip(seen, invoke(interp, given_values), strict=True):
             quantization = tensor.quantization
             assert quantization is not None
             real = (codes.astype(np.float64) - quantization.zero_point[0]) * quantization.scale[0]
@@ -43,8 +43,8 @@ def test_no_run_leaves_the_ranges(cases: list[Convolution]) -> None:
     assert_within(chain(cases))
 
 
-def test_ranges_are_as_narrow_as_weights_and_bias_say() -> None:
-    # Input of 0 to 25.5; sums of one tap and a bias, RELU6 behind.
+def test_ranges_are_tight() -> None:
+    # Input of 0 to 25.5; sums of one tap and a bias, then RELU6.
     weights = np.array([[0], [1], [2], [-1]], np.int8).reshape(4, 1, 1, 1)
     bias = np.array([-5, 10, 0, 30], np.int32)
     graph = graph_of(

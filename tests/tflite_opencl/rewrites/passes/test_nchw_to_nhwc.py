@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""TRANSPOSEs pushed together: fewer of them, the same outputs, and none where that costs."""
+"""Elimination of TRANSPOSE: fewer of them, equal outputs, and no change without gain."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def ops(graph: Graph) -> list[str]:
     return [node.op for node in graph.nodes]
 
 
-def test_a_function_between_two_takes_their_order() -> None:
+def test_function_between_two_is_transposed() -> None:
     there = turned(number(*NHWC), TO_NCHW)
     middle = relu(there.outputs[0])
     back = turned(middle.outputs[0], TO_NHWC)
@@ -58,8 +58,8 @@ def test_a_function_between_two_takes_their_order() -> None:
     assert [record.treated for record in notes] == [True, True]
 
 
-def test_a_block_of_a_converted_model() -> None:
-    # What a converter makes of conv -> relu -> pad -> conv, and of a sum with another branch.
+def test_block_of_converted_model() -> None:
+    # A converter's output for conv -> relu -> pad -> conv, and a sum with another branch.
     first = Convolution(size=(8, 8, 3), out_c=4, dtype="int8").node()
     there = turned(first.outputs[0], TO_NCHW)
     result = there.outputs[0]
@@ -80,7 +80,7 @@ def test_a_block_of_a_converted_model() -> None:
     assert after.nodes[5].options["axis"] == 3
 
 
-def test_branches_that_come_turned_are_one_region() -> None:
+def test_transposed_branches_are_one_region() -> None:
     left, right = (turned(number(*NHWC), TO_NCHW) for _ in range(2))
     one, other = relu(left.outputs[0]), relu(right.outputs[0])
     both = add(one.outputs[0], other.outputs[0], NCHW)
@@ -89,18 +89,18 @@ def test_branches_that_come_turned_are_one_region() -> None:
     assert ops(after) == ["RELU", "RELU", "ADD"]
 
 
-def test_one_new_transpose_may_save_two() -> None:
+def test_one_new_transpose_can_save_two() -> None:
     left = turned(number(*NHWC), TO_NCHW)
     both = add(left.outputs[0], number(*NCHW), NCHW)
     back = turned(both.outputs[0], TO_NHWC)
     after, _ = assert_exact_rewrite(whole(graph_of([left, both, back])), rewrite)
     assert ops(after) == ["TRANSPOSE", "ADD"]
-    # An output in the old order keeps its name and gets one of its own.
+    # An output in the old order keeps its name, and gets a TRANSPOSE.
     shown = graph_of([left, both, back], outputs=[both.outputs[0], back.outputs[0]])
     assert left_by(rewrite, shown) == ["there would be as many elsewhere"] * 2
 
 
-def test_two_in_a_row_become_one_or_none() -> None:
+def test_consecutive_transposes_are_merged() -> None:
     first = turned(number(*NHWC), TO_NCHW)
     again = turned(first.outputs[0], TO_NCHW)
     after, _ = assert_exact_rewrite(whole(graph_of([first, again])), rewrite)
@@ -116,7 +116,7 @@ def test_two_in_a_row_become_one_or_none() -> None:
         assert set(ops(after)) == {"RELU"}
 
 
-def test_one_that_keeps_the_order_goes() -> None:
+def test_identity_is_removed() -> None:
     head = relu(number(*NHWC))
     same = turned(head.outputs[0], (0, 1, 2, -1))
     after, _ = assert_exact_rewrite(whole(graph_of([head, same])), rewrite)
@@ -124,17 +124,17 @@ def test_one_that_keeps_the_order_goes() -> None:
 
 
 @pytest.mark.parametrize("count", [1, 2])
-def test_outputs_keep_their_names(count: int) -> None:
+def test_outputs_keep_names(count: int) -> None:
     there = turned(number(*NHWC), TO_NCHW)
     middle = relu(there.outputs[0])
     back = [turned(middle.outputs[0], TO_NHWC) for _ in range(count)]
     graph = whole(graph_of([there, middle, *back]))
     after, _ = assert_exact_rewrite(graph, rewrite)
-    # Two equal outputs are not one: the second keeps its TRANSPOSE, and one to read from.
+    # Two equal outputs stay separate: the second keeps its TRANSPOSE and a source.
     assert ops(after).count("TRANSPOSE") == (0 if count == 1 else 2)
 
 
-def test_what_is_left_is_told() -> None:
+def test_reasons_of_unchanged_nodes() -> None:
     there = turned(number(*NHWC), TO_NCHW)
     computed = replace(there, inputs=(there.inputs[0], t((4,), "int32")))
     assert left_by(rewrite, graph_of([computed])) == ["its order is not known before a run"]
@@ -151,12 +151,12 @@ def test_what_is_left_is_told() -> None:
 
 @st.composite
 def drawn_graphs(draw: st.DrawFn) -> Graph:
-    """Draw a graph of TRANSPOSEs, clamps, sums, PADs and CONCATENATIONs, of sizes that differ."""
+    """Draw a graph of TRANSPOSE, clamps, sums, PAD and CONCATENATION, with distinct sizes."""
     orders = [TO_NCHW, TO_NHWC, (0, 2, 1, 3), (3, 1, 2, 0), (0, 1, 2, 3)]
     tensors = [number(2, 3, 4, 5)]
     nodes: list[Node] = []
     for _ in range(draw(st.integers(2, 9))):
-        # What was made last is read most often.
+        # Recent tensors are read most often.
         source = draw(st.sampled_from([*tensors, *tensors[-2:], tensors[-1], tensors[-1]]))
         kind = draw(st.integers(0, 7))
         alike = [each for each in tensors if each.shape == source.shape]
@@ -192,7 +192,7 @@ def drawn_graphs(draw: st.DrawFn) -> Graph:
 @slow
 @given(drawn_graphs())
 @settings(max_examples=150)
-def test_any_graph_is_exact(graph: Graph) -> None:
+def test_random_graphs_are_exact(graph: Graph) -> None:
     after, _ = assert_exact_rewrite(graph, rewrite)
     before = ops(graph).count("TRANSPOSE")
     assert ops(after).count("TRANSPOSE") <= before

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One scale for a convolution's weights: how little is lost, and where nothing is done."""
+"""One scale for a convolution's weights: small losses, and nodes that stay."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ RELU6 = {
 
 
 def scales(graph: Graph) -> list[int]:
-    """How many scales the weights of each convolution have."""
+    """Return the number of scales of each convolution's weights."""
     return [len(n.inputs[1].quantization.scale) for n in graph.nodes if "CONV" in n.op]  # type: ignore[union-attr]
 
 
 def convolution(source: Tensor, weights: Numbers, bias: Numbers, scale: float = 6 / 255) -> Node:
-    """Return a convolution of real weights, with a scale for each output channel."""
+    """Return a convolution of given float weights, with per-channel scales."""
     is_depthwise = source.shape[3] == weights.shape[3] and weights.shape[0] == 1
     axis = 3 if is_depthwise else 0
     others = tuple(each for each in range(4) if each != axis)
@@ -57,7 +57,7 @@ def convolution(source: Tensor, weights: Numbers, bias: Numbers, scale: float = 
 
 
 def block(first: Numbers, bias: Numbers, filters: Numbers) -> Graph:
-    """Return a 1x1 convolution and a depthwise one, with RELU6 behind both."""
+    """Return a 1x1 convolution and a depthwise one, both with RELU6."""
     source = t((1, 6, 6, first.shape[3]), "int8", 0.02, 0)
     one = convolution(source, first, bias)
     return whole(graph_of([one, convolution(one.outputs[0], filters, np.zeros(len(bias)))]))
@@ -70,7 +70,7 @@ def drawn(seed: int = 0, channels: int = 8) -> tuple[Numbers, Numbers, Numbers]:
 
 
 def farthest(before: Graph, after: Graph) -> int:
-    """Return by how many quanta outputs differ at most."""
+    """Return the largest difference of outputs, in quanta."""
     old, new = interpreter(write_model(before)), interpreter(write_model(after))
     return max(
         int(np.abs(ours.astype(int) - theirs).max())
@@ -81,7 +81,7 @@ def farthest(before: Graph, after: Graph) -> int:
 
 @given(drawn_convolutions("int8"), drawn_convolutions("int8"))
 @settings(max_examples=25)
-def test_any_convolutions_run_with_one_scale(one: Convolution, other: Convolution) -> None:
+def test_random_convolutions_run_with_one_scale(one: Convolution, other: Convolution) -> None:
     before = chain([one, other])
     notes = Notes()
     after = rewrite(before, notes)
@@ -89,10 +89,10 @@ def test_any_convolutions_run_with_one_scale(one: Convolution, other: Convolutio
     assert len(notes) == sum(count > 1 for count in scales(before))
     assert rewrite(after) is after
     assert [tensor.name for tensor in after.outputs] == [tensor.name for tensor in before.outputs]
-    farthest(before, after)  # it runs
+    farthest(before, after)  # TFLite runs it
 
 
-def test_alike_channels_lose_next_to_nothing() -> None:
+def test_similar_channels_lose_little() -> None:
     before = block(*drawn())
     notes = Notes()
     after = rewrite(before, notes)
@@ -100,9 +100,9 @@ def test_alike_channels_lose_next_to_nothing() -> None:
     assert all((record.loss_db or 0) > 35 for record in notes)
 
 
-def test_weights_of_a_dead_channel_count_nothing() -> None:
+def test_weights_of_dead_channel_do_not_matter() -> None:
     first, bias, filters = drawn()
-    bias[3], filters[..., 3] = -9, 100  # never above 0, and weights that would take all codes
+    bias[3], filters[..., 3] = -9, 100  # never above 0, with weights that would need all codes
     before = block(first, bias, filters)
     notes = Notes()
     after = rewrite(before, notes)
@@ -113,9 +113,9 @@ def test_weights_of_a_dead_channel_count_nothing() -> None:
     assert not np.asarray(weights.data)[..., 3].any()
 
 
-def test_a_channel_that_holds_little_is_equalised() -> None:
+def test_small_channel_is_equalised() -> None:
     first, bias, filters = drawn()
-    # It holds up to about 0.1, and the next layer makes that great.
+    # Its values reach about 0.1, and the next layer amplifies them.
     first[3], bias[3], filters[..., 3] = 0.01, 0.05, 6
     before = block(first, bias, filters)
     notes = Notes()
@@ -129,11 +129,11 @@ def test_a_channel_that_holds_little_is_equalised() -> None:
     assert plain_loss is not None
     assert loss > plain_loss + 6
     assert notes[1].text.endswith(f"{plain_loss:.1f} dB if not equalised")
-    # The channel's own quanta were coarse: they are finer now, which moves outputs, too.
+    # The channel's quanta were coarse and are finer now, which also changes outputs.
     assert farthest(before, after) < farthest(before, plain)
 
 
-def test_a_channel_that_relu6_clamps_is_not_equalised() -> None:
+def test_channel_clamped_by_relu6_is_not_equalised() -> None:
     first, bias, filters = drawn()
     first[3], bias[3], filters[..., 3] = 0.01, 7, 6
     notes = Notes()
@@ -141,7 +141,7 @@ def test_a_channel_that_relu6_clamps_is_not_equalised() -> None:
     assert not any("equalised" in record.text for record in notes)
 
 
-def test_what_is_left_is_told() -> None:
+def test_reasons_of_unchanged_nodes() -> None:
     node = Convolution(dtype="int8", per_channel=True).node()
     source, weights, _ = node.inputs
     assert source is not None
@@ -158,18 +158,18 @@ def test_what_is_left_is_told() -> None:
     assert left_by(rewrite, settable) == ["weights or a bias that a caller may set"]
 
 
-def test_one_scale_already_is_the_same_object() -> None:
+def test_graph_with_one_scale_is_unchanged() -> None:
     graph = graph_of([Convolution(dtype="int8").node()])
     assert rewrite(graph) is graph
 
 
 def answers(model: bytes) -> list[int]:
-    """Return the classes of the pictures; no kernel here is under test, so the fastest ones run."""
-    made = interpreter(model, cpu_kernels="builtin")
-    detail = made.get_input_details()[0]
+    """Return the classes of the pictures, by the fastest kernels, which are not under test."""
+    interp = interpreter(model, cpu_kernels="builtin")
+    detail = interp.get_input_details()[0]
     return [
         int(
-            invoke(made, [to_input(load_picture(path), detail["shape"], detail["dtype"])])[
+            invoke(interp, [to_input(load_picture(path), detail["shape"], detail["dtype"])])[
                 0
             ].argmax()
         )
@@ -180,7 +180,7 @@ def answers(model: bytes) -> list[int]:
 @slow
 @pytest.mark.model
 @pytest.mark.parametrize(("name", "first_class"), [("tf2_mobilenet_v2_1.0_224_ptq", 1), ("", 0)])
-def test_a_classifier_loses_two_pictures_at_most(name: str, first_class: int) -> None:
+def test_classifier_loses_at_most_two_pictures(name: str, first_class: int) -> None:
     source = model_path(name) if name else default_model()
     before = read_model(source)
     notes = Notes()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""int8 to uint8 and back: the same outputs, QUANTIZE at the borders alone, and what is left."""
+"""int8 to uint8 and back: equal outputs, QUANTIZE only at borders, and nodes that stay."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ REWRITES: dict[str, Rewrite] = {
     "uint8": unsigned_to_signed.rewrite,
 }
 OTHER = {"int8": "uint8", "uint8": "int8"}
-# What is said of a layer that the proof leaves.
+# The reason of a layer without a proof.
 ROUNDED = "rounds some sums otherwise"
 
 
@@ -49,7 +49,7 @@ def quantised(shape: Sequence[int], dtype: str, scale: float = 0.05, **more: Any
 
 
 def fed(dtype: str, nodes: Sequence[Node], first: Tensor) -> Graph:
-    """Return (x, x) -ADD-> first -> the nodes: the sum makes what follows worth a conversion."""
+    """Return (x, x) -ADD-> first -> the nodes: the sum makes the conversion profitable."""
     x = quantised(first.shape, dtype, 0.04, name="x")
     return whole(graph_of([op("ADD", [x, x], [first]), *nodes]))
 
@@ -60,7 +60,7 @@ def window(size: int, padding: str = "VALID") -> dict[str, Any]:
 
 
 def followers(dtype: str) -> dict[str, Node]:
-    """A node of each kind that follows, all but the first input constant."""
+    """Return a node of each kind that can be converted; other inputs are constant."""
     x = quantised((1, 6, 6, 4), dtype, name="middle")
 
     def one(name: str, shape: Sequence[int], *more: Tensor, **options: Any) -> Node:
@@ -98,7 +98,7 @@ def followers(dtype: str) -> dict[str, Node]:
 
 @pytest.mark.parametrize("dtype", REWRITES)
 @pytest.mark.parametrize("name", followers("int8"))
-def test_what_follows(name: str, dtype: str) -> None:
+def test_convertible_nodes(name: str, dtype: str) -> None:
     node = followers(dtype)[name]
     source = node.inputs[0]
     assert source is not None
@@ -106,12 +106,12 @@ def test_what_follows(name: str, dtype: str) -> None:
     assert reasons(notes) == []
     of_ends = ["QUANTIZE", "ADD", name, *(["QUANTIZE"] if name != "DEQUANTIZE" else [])]
     assert [each.op for each in after.nodes] == of_ends
-    kept = [t.dtype for t in (*after.inputs, *after.outputs)]
-    assert kept == [dtype, "float32" if name == "DEQUANTIZE" else dtype]
+    entries = [t.dtype for t in (*after.inputs, *after.outputs)]
+    assert entries == [dtype, "float32" if name == "DEQUANTIZE" else dtype]
 
 
 @pytest.mark.parametrize("dtype", REWRITES)
-def test_a_mean_of_an_even_number_of_pixels_stays(dtype: str) -> None:
+def test_mean_of_even_number_of_pixels_stays(dtype: str) -> None:
     x, y = quantised((1, 6, 6, 4), dtype), quantised((1, 5, 5, 4), dtype)
     graph = fed(dtype, [op("AVERAGE_POOL_2D", [x], [y], window(2))], x)
     after, notes = assert_exact_rewrite(graph, REWRITES[dtype])
@@ -122,7 +122,7 @@ def test_a_mean_of_an_even_number_of_pixels_stays(dtype: str) -> None:
 @slow
 @given(drawn_convolutions(), SEEDS)
 @settings(max_examples=60)
-def test_drawn_convolutions(case: Convolution, seed: int) -> None:
+def test_random_convolutions(case: Convolution, seed: int) -> None:
     graph = whole(graph_of([case.node(seed)]))
     _, notes = assert_exact_rewrite(graph, REWRITES[case.dtype], seed)
     assert len(notes) == 1
@@ -131,19 +131,19 @@ def test_drawn_convolutions(case: Convolution, seed: int) -> None:
 @slow
 @given(CHAINS)
 @settings(max_examples=25)
-def test_drawn_chains(cases: list[Convolution]) -> None:
+def test_random_chains(cases: list[Convolution]) -> None:
     graph = chain(cases)
     after, notes = assert_exact_rewrite(graph, REWRITES[cases[0].dtype])
     borders = [node for node in after.nodes if node.op == "QUANTIZE"]
     treated = [record.treated for record in notes]
-    # One before and one after each run of converted layers.
+    # One before and one after each chain of converted layers.
     runs = sum(now and not before for before, now in zip([False, *treated], treated, strict=False))
     assert len(borders) == 2 * runs
 
 
 @given(DTYPES, st.sampled_from(FUSED), st.integers(1, 9), st.integers(1, 9), SEEDS)
 @settings(max_examples=40)
-def test_drawn_layers(dtype: str, fused: str, depth: int, units: int, seed: int) -> None:
+def test_random_layers(dtype: str, fused: str, depth: int, units: int, seed: int) -> None:
     rng = np.random.default_rng(seed)
     zero = 128 if dtype == "uint8" else 0
     weights = const((rng.integers(-127, 128, (units, depth)) + zero).astype(dtype), 0.013, zero)
@@ -160,7 +160,7 @@ def test_drawn_layers(dtype: str, fused: str, depth: int, units: int, seed: int)
 @pytest.mark.parametrize(
     ("bias", "scale"), [(2**31 - 1, 0.2), (2**20, 2e-8), (2**20, 0.2)], ids=["sum", "scaled", "no"]
 )
-def test_layers_whose_sums_leave_32_bits_stay(bias: int, scale: float, dtype: str) -> None:
+def test_layers_whose_sums_exceed_32_bits_stay(bias: int, scale: float, dtype: str) -> None:
     zero = 128 if dtype == "uint8" else 0
     weights = const((np.full((2, 3), 99) + zero).astype(dtype), 0.004, zero)
     biases = const(np.int32([bias, -bias]), 0.05 * 0.004)
@@ -175,13 +175,13 @@ def conv(dtype: str = "int8", **more: Any) -> Graph:
     return whole(graph_of([Convolution(size=(6, 6, 4), dtype=dtype, **more).node()]))
 
 
-def test_weights_of_several_scales_stay() -> None:
+def test_per_channel_weights_stay() -> None:
     assert left_by(signed_to_unsigned.rewrite, conv(per_channel=True)) == [
         "weights with several scales: per_channel_to_per_tensor gives them one"
     ]
 
 
-def test_weights_without_an_int8_code_stay() -> None:
+def test_weights_without_int8_code_stay() -> None:
     graph = conv("uint8", zeros=(3, 0, 3))
     weights = graph.nodes[0].inputs[1]
     assert weights is not None
@@ -204,14 +204,14 @@ def test_hybrid_and_16x8_stay() -> None:
     ]
 
 
-def test_an_op_that_is_not_known_stays() -> None:
+def test_unknown_op_stays() -> None:
     x, y = quantised((2, 3), "int8"), t((2, 3), "int8", 1 / 256, -128)
     assert left_by(signed_to_unsigned.rewrite, whole(graph_of([op("LOGISTIC", [x], [y])]))) == [
         "LOGISTIC of uint8 is not known to compute the same"
     ]
 
 
-def test_what_only_moves_codes_is_not_worth_it() -> None:
+def test_moves_alone_are_not_converted() -> None:
     x, y = quantised((2, 3), "int8"), quantised((6,), "int8")
     graph = whole(graph_of([op("RESHAPE", [x, const(np.int32([6]))], [y])]))
     assert left_by(signed_to_unsigned.rewrite, graph) == [
@@ -232,7 +232,7 @@ def test_computed_weights_and_bias_stay() -> None:
     ]
 
 
-def test_an_output_that_is_read_on_has_both_types() -> None:
+def test_output_with_readers_has_both_types() -> None:
     graph = fed("int8", [followers("int8")["RELU"]], quantised((1, 6, 6, 4), "int8"))
     middle = quantised((1, 6, 6, 4), "int8", name="middle")
     x, y = quantised((1, 6, 6, 4), "int8", 0.04), quantised((1, 6, 6, 4), "int8", 0.03)
@@ -265,7 +265,7 @@ def test_the_proof_finds_the_one_sum() -> None:
 
 
 def wide(seed: int) -> Graph:
-    """A layer with sums up to 2^23, whose scales have as many bits as a float has."""
+    """Return a layer with sums up to 2^23, whose scales use all bits of a float."""
     node = Convolution(size=(3, 3, 128), kernel=(3, 3), dtype="int8", out_c=2).node(seed)
     x, weights, bias = node.inputs
     assert x is not None
@@ -281,7 +281,7 @@ def wide(seed: int) -> Graph:
     return whole(graph_of([replace(node, inputs=tuple(tensors), outputs=(result,))]))
 
 
-def test_a_layer_that_rounds_otherwise_is_left() -> None:
+def test_layer_that_rounds_differently_stays() -> None:
     left = [
         reasons(assert_exact_rewrite(wide(seed), signed_to_unsigned.rewrite, seed)[1])
         for seed in range(12)
@@ -289,8 +289,8 @@ def test_a_layer_that_rounds_otherwise_is_left() -> None:
     assert 0 < sum(ROUNDED in reason for each in left for reason in each) < 12
 
 
-def test_what_no_model_of_tflite_has_stays() -> None:
-    # Files that were changed at random have such nodes, and every pass is given them.
+def test_invalid_nodes_stay() -> None:
+    # Mutated files have such nodes, and every pass must handle them.
     pool = op("AVERAGE_POOL_2D", [], [quantised((1, 2, 2, 1), "int8")])
     assert left_by(signed_to_unsigned.rewrite, graph_of([pool])) == [
         "its inputs or outputs are left out"

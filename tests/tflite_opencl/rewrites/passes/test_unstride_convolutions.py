@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Strided convolutions on blocks of pixels: the same outputs, how they pad, and what is left."""
+"""Strided convolutions on blocks of pixels: equal outputs, padding, and nodes that stay."""
 
 from __future__ import annotations
 
@@ -43,10 +43,10 @@ def both(graph: Graph, notes: Notes | None = None) -> Graph:
     return depthwise_to_conv.rewrite(rewrite(graph, notes), notes)
 
 
-# What converters make: an even size with SAME needs no PAD, whatever the odd kernel.
+# As converters write: an even size with SAME needs no PAD for odd kernels.
 @pytest.mark.parametrize("kernel", [(1, 1), (3, 3), (5, 5), (7, 7)], ids=str)
 @pytest.mark.parametrize("depth", [0, 1, 2])
-def test_an_even_picture_is_not_padded(kernel: tuple[int, int], depth: int) -> None:
+def test_even_picture_is_not_padded(kernel: tuple[int, int], depth: int) -> None:
     before = graph_for(size=(12, 8, 3), kernel=kernel, depth_multiplier=depth)
     after, _ = assert_exact_rewrite(before, rewrite)
     assert [node.op for node in after.nodes] == ["SPACE_TO_DEPTH", "CONV_2D"]
@@ -59,7 +59,7 @@ def test_an_even_picture_is_not_padded(kernel: tuple[int, int], depth: int) -> N
     assert convolution.outputs[0].name == before.outputs[0].name
 
 
-def test_an_odd_picture_is_padded_with_the_zero_point() -> None:
+def test_odd_picture_is_padded_with_zero_point() -> None:
     before = graph_for(size=(9, 9, 2), zeros=(7, 3, 5))
     after, _ = assert_exact_rewrite(before, rewrite)
     assert [node.op for node in after.nodes] == ["PAD", "SPACE_TO_DEPTH", "CONV_2D"]
@@ -72,7 +72,7 @@ def test_an_odd_picture_is_padded_with_the_zero_point() -> None:
 @slow
 @given(drawn_convolutions())
 @settings(max_examples=60)
-def test_any_convolution_is_exact(case: Convolution) -> None:
+def test_random_convolutions_are_exact(case: Convolution) -> None:
     after, notes = assert_exact_rewrite(whole(graph_of([case.node()])), rewrite)
     if case.stride[0] == case.stride[1]:
         assert strided(after) == []
@@ -88,7 +88,7 @@ def test_chains_are_exact(cases: list[Convolution]) -> None:
     assert_exact_rewrite(chain(cases), both)
 
 
-def test_convolutions_that_read_one_tensor_share_its_blocks() -> None:
+def test_readers_of_a_tensor_share_its_blocks() -> None:
     first = Convolution(size=(8, 8, 3), stride=(2, 2)).node()
     second = Convolution(size=(8, 8, 3), kernel=(1, 1), stride=(2, 2), out_c=8).node(1)
     second = replace(second, inputs=(first.inputs[0], *second.inputs[1:]))
@@ -96,7 +96,7 @@ def test_convolutions_that_read_one_tensor_share_its_blocks() -> None:
     assert [node.op for node in after.nodes] == ["SPACE_TO_DEPTH", "CONV_2D", "CONV_2D"]
 
 
-def test_an_open_batch_stays_open() -> None:
+def test_dynamic_batch_stays_dynamic() -> None:
     node = Convolution(size=(9, 9, 2), stride=(2, 2)).node()
     opened = [
         replace(tensor, shape_signature=(-1, *tensor.shape[1:]))
@@ -108,7 +108,7 @@ def test_an_open_batch_stays_open() -> None:
     assert [node.outputs[0].shape_signature[0] for node in after.nodes] == [-1, -1, -1]
 
 
-def test_what_is_left_is_told() -> None:
+def test_reasons_of_unchanged_nodes() -> None:
     node = Convolution(stride=(2, 2), dtype="int8").node()
     source, weights, _ = node.inputs
     assert source is not None
@@ -133,7 +133,7 @@ def test_what_is_left_is_told() -> None:
         assert left_by(rewrite, graph_of([case])) == [reason]
 
 
-def test_a_graph_without_strides_is_the_same_object() -> None:
+def test_graph_without_strides_is_unchanged() -> None:
     graph = graph_of([Convolution().node()])
     notes = Notes()
     assert rewrite(graph, notes) is graph

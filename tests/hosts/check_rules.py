@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Asks the kernels of a TFLite library which rules they follow: the same as its version has?
+"""Checks that the probed rules of a TFLite library are those of its version.
 
-python tests/hosts/asked.py LIBRARY.so [RULE ...]   RULEs are those that nobody can be asked there.
+python tests/hosts/check_rules.py LIBRARY.so [RULE ...]   RULEs are those that cannot be probed.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a process holds while it does something very often: it must not grow."""
+"""The resources of a process that repeats something many times: they must not grow."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-# Pages that the C library and drivers keep, of all the second half together and of each round.
+# Allowed growth in the second half, in all and for each round: pages of the C library and drivers.
 _SLACK_BYTES, _BYTES_EACH = 4 << 20, 512
-_LOOKS, _BETWEEN_S = 20, 0.01
+_SAMPLES, _BETWEEN_S = 20, 0.01
 
 
 def soak(count: int, once: Callable[[], None]) -> None:
-    """Do it so often, print what the process holds. Raises: AssertionError: it holds more."""
+    """Repeat a function and print the process's resources. Raises: AssertionError: they grew."""
     seen = []
     for half in (count // 2, count - count // 2):
         for _ in range(half):
             once()
         gc.collect()
-        seen.append(held())
+        seen.append(resources())
     middle, end = seen
     print(
         f"{count} rounds; {end[0] >> 20} MiB ({(end[0] - middle[0]) >> 10:+} KiB in the second",
@@ -34,13 +34,13 @@ def soak(count: int, once: Callable[[], None]) -> None:
     assert end[2] <= middle[2], "threads grow"
 
 
-def held() -> tuple[int, int, int]:
+def resources() -> tuple[int, int, int]:
     """Return this process's bytes of memory, file handles and threads."""
-    ctypes.CDLL(None).malloc_trim(0)  # freed memory that the C library keeps is not held
+    ctypes.CDLL(None).malloc_trim(0)  # memory that was freed does not count
     pages = int(Path("/proc/self/statm").read_text().split()[1])
-    looks = []
-    for _ in range(_LOOKS):  # what other threads open for a moment is not held
-        looks.append([len(list(Path(f"/proc/self/{name}").iterdir())) for name in ("fd", "task")])
+    samples = []
+    for _ in range(_SAMPLES):  # what other threads open briefly does not count
+        samples.append([len(list(Path(f"/proc/self/{name}").iterdir())) for name in ("fd", "task")])
         time.sleep(_BETWEEN_S)
-    handles, threads = map(min, zip(*looks, strict=True))
+    handles, threads = map(min, zip(*samples, strict=True))
     return pages * 4096, handles, threads

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Programs of graphs, and runs of one program in two forms, which give the same bytes."""
+"""Programs and executors of whole graphs, and the comparison of two executors' outputs."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from tests.support.cases import Way
 
 
 def program_of(graph: Graph, way: Way) -> Program:
-    """Return the program of a whole graph, of each node's first alternative."""
+    """Return the program of a whole graph, with each node's first alternative."""
     partition = partition_of(graph, range(len(graph.nodes)))
     return compile_partition(partition, way.target, lambda node, alternatives: alternatives[0])
 
 
-def plain_program(graph: Graph) -> Program:
-    """Return the same of each node's last alternative."""
+def fallback_program(graph: Graph) -> Program:
+    """Return the same with each node's last alternative, the fallback kernel."""
     partition = partition_of(graph, range(len(graph.nodes)))
     return compile_partition(partition, Target(), lambda node, alternatives: alternatives[-1])
 
@@ -36,27 +36,27 @@ def plain_program(graph: Graph) -> Program:
 def executor_of(
     engine: Engine, graph: Graph, nodes: Sequence[int] | None = None, batch: int = 1
 ) -> Executor:
-    """Return some nodes of a graph ready to run, None: all of them."""
+    """Return an executor of some nodes of a graph; None: all of them."""
     partition = partition_of(graph, range(len(graph.nodes)) if nodes is None else nodes)
     return engine.executor(partition, engine.target(installed_rules()), batch)
 
 
-def chosen_of(
+def selection_of(
     engine: Engine, graph: Graph, nodes: Sequence[int] | None = None, batch: int = 1
 ) -> Selection:
-    """Return the program that an engine without a child runs some nodes as, and its form."""
+    """Return the program and dispatch mode that an engine without a child selects for nodes."""
     partition = partition_of(graph, range(len(graph.nodes)) if nodes is None else nodes)
     return planner_of(engine).select(partition, engine.target(installed_rules()), batch)
 
 
 def planner_of(engine: Engine) -> Planner:
-    """Return what plans for an engine without a child."""
+    """Return the planner of an engine without a child."""
     assert isinstance(engine._planning, Planner)
     return engine._planning
 
 
 def constant_bytes(engine: Engine) -> int:
-    """Return what the constants of all executors take that an engine without a child made."""
+    """Return the size of all constants on the device, for an engine without a child."""
     return planner_of(engine).weights.size_bytes
 
 
@@ -66,7 +66,7 @@ def launches_of(executor: Executor) -> list[LaunchPlan]:
 
 
 def assert_same_runs(expected: Executor, other: Executor, runs: int) -> None:
-    """Assert that two executors of one program and batch give the same bytes of random inputs."""
+    """Assert that two executors of one program and batch give equal bytes for random inputs."""
     rng = np.random.default_rng(1)
     plan, batch = expected.plan, expected.batch
     for _ in range(runs):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""No command writes over what it reads, whatever flag names the output, by any of its names."""
+"""No command overwrites its inputs, whichever flag names the output, also through links."""
 
 from __future__ import annotations
 
@@ -34,6 +34,7 @@ ON_MODEL = {
     "generate": ["--prompt a --json"],
     "graph": ["--html"],
     "kernels": ["--json", "--csv"],
+    "plan": ["--output"],
     "run": ["--input 0=picture.bmp --output results --json"],
     "rewrite": ["out.tflite --pass remove_dead --json"],
     "tune": ["--json"],
@@ -54,7 +55,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def refused(main: Main, words: list[str], capfd: pytest.CaptureFixture[str]) -> str:
-    """Return the one line that a command ends with; no file has changed."""
+    """Return the last line of stderr; assert that the command fails and changes no file."""
     before = {path.name: path.read_bytes() for path in Path().iterdir() if path.is_file()}
     code = start.run(lambda: main(words))
     _, err = capfd.readouterr()
@@ -68,7 +69,7 @@ def refused(main: Main, words: list[str], capfd: pytest.CaptureFixture[str]) -> 
 @pytest.mark.parametrize(
     ("name", "flag"), [(name, flag) for name, flags in ON_MODEL.items() for flag in flags]
 )
-def test_a_subcommand_keeps_its_model(
+def test_subcommand_does_not_overwrite_model(
     name: str, flag: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     words = [name, "model.tflite", *flag.split(), "./model.tflite"]
@@ -77,7 +78,7 @@ def test_a_subcommand_keeps_its_model(
 
 @pytest.mark.parametrize("flag", LABEL_IMAGE)
 @pytest.mark.parametrize("given", ["model.tflite", "picture.bmp", "labels.txt"])
-def test_label_image_keeps_its_inputs(
+def test_label_image_does_not_overwrite_inputs(
     flag: str, given: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     assert _LINE in refused(label_image.main, [*FILES, flag, given], capfd)
@@ -102,7 +103,7 @@ NAMES: dict[str, Callable[[Path], object]] = {
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("main", [label_image.main, tflite_opencl.main])
-def test_an_input_is_known_by_each_of_its_names(
+def test_input_is_recognised_through_links(
     main: Main, name: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     NAMES[name](Path("other"))
@@ -111,14 +112,12 @@ def test_an_input_is_known_by_each_of_its_names(
     assert _LINE in refused(main, words, capfd)
 
 
-def test_a_default_of_label_image_is_kept(capfd: pytest.CaptureFixture[str]) -> None:
+def test_default_labels_are_not_overwritten(capfd: pytest.CaptureFixture[str]) -> None:
     words = ["-m", "model.tflite", "-i", "picture.bmp", "--json", "labels.txt"]
     assert _LINE in refused(label_image.main, words, capfd)
 
 
-def test_files_of_an_output_folder_are_looked_at_before(
-    capfd: pytest.CaptureFixture[str],
-) -> None:
+def test_output_folder_with_inputs_is_refused(capfd: pytest.CaptureFixture[str]) -> None:
     Path("parts").mkdir()
     os.rename("model.tflite", "parts/000.tflite")
     words = ["cut", "parts/000.tflite", "--output", "parts"]
@@ -129,7 +128,7 @@ def test_files_of_an_output_folder_are_looked_at_before(
     assert _LINE in refused(label_image.main, words, capfd)
 
 
-def test_a_picture_of_a_folder_is_kept(capfd: pytest.CaptureFixture[str]) -> None:
+def test_picture_of_input_folder_is_not_overwritten(capfd: pytest.CaptureFixture[str]) -> None:
     Path("pictures").mkdir()
     os.rename("picture.bmp", "pictures/a.bmp")
     words = ["-m", "model.tflite", "-i", "pictures", "--json", "pictures/a.bmp"]
@@ -141,7 +140,7 @@ def test_a_picture_of_a_folder_is_kept(capfd: pytest.CaptureFixture[str]) -> Non
     )  # of a run before
 
 
-def test_what_stdin_is_is_kept(capfd: pytest.CaptureFixture[str]) -> None:
+def test_file_behind_stdin_is_not_overwritten(capfd: pytest.CaptureFixture[str]) -> None:
     own = os.dup(0)
     with open("picture.bmp", "rb") as picture:
         os.dup2(picture.fileno(), 0)
@@ -154,9 +153,7 @@ def test_what_stdin_is_is_kept(capfd: pytest.CaptureFixture[str]) -> None:
 
 
 @slow
-def test_known_failures_are_kept_unless_they_are_renewed(
-    capfd: pytest.CaptureFixture[str],
-) -> None:
+def test_baseline_is_not_overwritten_by_reports(capfd: pytest.CaptureFixture[str]) -> None:
     Path("fails.txt").write_text("")
     words = ["--list", "--baseline", "fails.txt", "--filter", "^nothing$"]
     assert start.run(lambda: conformance.main(words)) in (0, 64, 77, 255)
@@ -165,7 +162,7 @@ def test_known_failures_are_kept_unless_they_are_renewed(
     assert _LINE in refused(conformance.main, words, capfd)
 
 
-def test_two_outputs_are_not_one_file(capfd: pytest.CaptureFixture[str]) -> None:
+def test_two_outputs_with_one_path_are_refused(capfd: pytest.CaptureFixture[str]) -> None:
     words = ["compare", "model.tflite", "--json", "a", "--csv", "./a"]
     assert start.run(lambda: tflite_opencl.main(words)) == 64
     assert "--csv and --json are the same file: a" in capfd.readouterr().err
@@ -173,7 +170,7 @@ def test_two_outputs_are_not_one_file(capfd: pytest.CaptureFixture[str]) -> None
     assert start.run(lambda: tflite_opencl.main(words)) == 255  # there is no such model
 
 
-def test_what_was_read_before_may_be_written(folder: Path) -> None:
+def test_inputs_of_earlier_command_may_be_written(folder: Path) -> None:
     keep(["model.tflite"])
     keep(["picture.bmp", "nothing", "a\0b"])
     keep_inputs({"model": ["picture.bmp"], "json": OutputPath("model.tflite")})
@@ -185,8 +182,8 @@ def _actions() -> Iterator[argparse.Action]:
             yield from parser._actions
 
 
-def test_each_flag_that_names_an_output_is_known() -> None:
+def test_output_flags_have_type_output_path() -> None:
     actions = [each for each in _actions() if each.dest not in _NO_FILES]
-    told = [each for each in actions if _BEGIN.match(each.help or "")]
-    assert len(told) > 20
-    assert [each.dest for each in told if each.type not in (OutputPath, output_path)] == []
+    outputs = [each for each in actions if _BEGIN.match(each.help or "")]
+    assert len(outputs) > 20
+    assert [each.dest for each in outputs if each.type not in (OutputPath, output_path)] == []
