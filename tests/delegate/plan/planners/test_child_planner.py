@@ -412,8 +412,8 @@ def test_refusal_is_cached(device: DeviceInfo, requests: list[str]) -> None:
 @pytest.fixture
 def inline(monkeypatch: pytest.MonkeyPatch) -> Iterator[helper_child._RequestHandler]:
     """Return a request handler that answers in this process instead of a child."""
-    tell = SimpleNamespace(tell=lambda *_, **__: None)
-    performer = helper_child._RequestHandler(tell)  # type: ignore[arg-type]
+    events = SimpleNamespace(send=lambda *_, **__: None)
+    performer = helper_child._RequestHandler(events)  # type: ignore[arg-type]
 
     def ask(word: str, *arguments: Any, step_seconds: int | None = None) -> Response:
         answer = getattr(performer, word)(*arguments)

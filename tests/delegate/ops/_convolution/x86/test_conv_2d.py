@@ -205,7 +205,7 @@ def test_tiles_read_little() -> None:
 class Block:
     """A kind of inner product and the size of its blocks, forced."""
 
-    kind: conv_2d.GemmConfig
+    kind: panels.GemmConfig
     size: tuple[int, int]
 
     def __str__(self) -> str:
