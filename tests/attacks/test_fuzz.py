@@ -577,7 +577,7 @@ def test_file_that_costs_too_much_is_found(
 @pytest.mark.parametrize("liar", ["pass_through", "nothing"])
 def test_wrong_graph_is_found_and_shrunk(liar: str) -> None:
     # A graph without multi-graph ways, which the liar does not implement.
-    with closing(OfGraphs("", [7])) as attack:
+    with closing(OfGraphs("", [9])) as attack:
         attack._workers = replace(attack._workers, delegate=f"python:tests.attacks.liars:{liar}")
         results = list(attack.findings(random.Random(0), 60, 1))
     assert attack.tried == 1
@@ -585,7 +585,7 @@ def test_wrong_graph_is_found_and_shrunk(liar: str) -> None:
         assert (results, attack.ways["as it is"]) == ([], 1)
     else:
         (finding,) = results
-        assert finding.text.startswith("graph 7, as it is: Fail ")
+        assert finding.text.startswith("graph 9, as it is: Fail ")
         assert len(read_model(finding.content).nodes) == 1
 
 
