@@ -104,6 +104,7 @@ def test_types(name: str, dtype: str, way: Way, device: DeviceInfo) -> None:
 @pytest.mark.parametrize(
     ("condition", "left", "right"),
     [
+        ((2, 1, 4, 5), (3, 4, 5), (2, 3, 1, 1)),
         ((), (), ()),
         ((1, 5, 4, 1), (1, 5, 4, 19), (1, 5, 4, 19)),
         ((1, 5, 4, 19), (1, 5, 4, 19), ()),

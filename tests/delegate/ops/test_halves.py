@@ -22,8 +22,9 @@ def node_of(op: str, source: str, result: str, shape: tuple[int, ...]) -> Node:
     return Node(0, op, 1, (tensors[0],), (tensors[1],))
 
 
-TO_FP16 = node_of("to_halves", "float32", "float16", (3, 5, 7))
-TO_FLOAT32 = node_of("to_floats", "float16", "float32", (3, 5, 7))
+SHAPE = (41, 25, 7)  # several tiles
+TO_FP16 = node_of("to_halves", "float32", "float16", SHAPE)
+TO_FLOAT32 = node_of("to_floats", "float16", "float32", SHAPE)
 BUILT = (TO_FP16, TO_FLOAT32)
 
 
@@ -45,13 +46,13 @@ def run(device: DeviceInfo, node: Node, values: np.ndarray) -> np.ndarray:
 
 def test_floats_become_the_nearest_halves(device: DeviceInfo) -> None:
     rng = np.random.default_rng(1)
-    values = (rng.standard_normal(105) * 10.0 ** rng.integers(-4, 5, 105)).astype(np.float32)
+    values = (rng.standard_normal(7175) * 10.0 ** rng.integers(-4, 5, 7175)).astype(np.float32)
     # Ties to even, the largest half, what rounds to it and what is beyond.
     values[:8] = 1 + 2**-11, 1 + 3 * 2**-11, -0.0, 65504, 65519, 65520, np.inf, -np.inf
     values[8] = np.nan
     with np.errstate(over="ignore"):
         expected = values.astype(np.float16)
-    found = run(device, TO_FP16, values.reshape(3, 5, 7)).reshape(-1)
+    found = run(device, TO_FP16, values.reshape(SHAPE)).reshape(-1)
     # A device may take the least halves for zeros, and round into them otherwise.
     normal = ~(np.abs(values) < 2.0**-14)
     np.testing.assert_array_equal(found[normal], expected[normal])
@@ -59,9 +60,9 @@ def test_floats_become_the_nearest_halves(device: DeviceInfo) -> None:
 
 
 def test_halves_become_the_floats_that_they_are(device: DeviceInfo) -> None:
-    halves = np.random.default_rng(2).integers(0, 1 << 16, 105).astype(np.uint16).view(np.float16)
+    halves = np.random.default_rng(2).integers(0, 1 << 16, 7175).astype(np.uint16).view(np.float16)
     halves = np.where(np.abs(halves) < 2.0**-14, np.float16(1.5), halves).astype(np.float16)
-    found = run(device, TO_FLOAT32, halves.reshape(3, 5, 7)).reshape(-1)
+    found = run(device, TO_FLOAT32, halves.reshape(SHAPE)).reshape(-1)
     np.testing.assert_array_equal(found, halves.astype(np.float32))
 
 

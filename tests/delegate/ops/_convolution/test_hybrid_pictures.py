@@ -41,7 +41,7 @@ WAYS = (PLAIN, SIMT, LANES_8, LANES_16, *X86, *ARM_OR_OTHER)
 READS_INT4 = RUNTIME.name != "tflite-runtime"  # it reads two of them as one
 DEPTHWISE = ConvCase(op="DEPTHWISE_CONV_2D", size=(7, 6, 17), batch=2)
 CASES = {
-    "conv": ConvCase(size=(7, 6, 5), out_c=19, batch=2),
+    "conv": ConvCase(size=(7, 6, 9), out_c=19, batch=2),
     "conv_1x1": ConvCase(size=(5, 4, 8), kernel=(1, 1), out_c=16, fused="RELU6"),
     "conv_strides": ConvCase(size=(9, 8, 4), kernel=(3, 2), stride=(2, 1), padding="VALID"),
     # For blocks of CPUs: windows that lie side by side or not, and more channels than a block has.
