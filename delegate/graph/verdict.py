@@ -10,7 +10,7 @@ from typing import NamedTuple
 from delegate.graph.ir import Graph, Tensor
 
 
-class Loss(str):
+class KilledReason(str):
     """A reason why a node stays on the CPU: its kernels have killed child processes."""
 
     __slots__ = ()
@@ -31,7 +31,7 @@ class Verdict(NamedTuple):
     @property
     def is_lost(self) -> bool:
         """Whether it stays on the CPU because its kernels have killed child processes."""
-        return isinstance(self.reason, Loss)
+        return isinstance(self.reason, KilledReason)
 
     def refused(self, reason: str) -> Verdict:
         """Return the verdict of a node that stays on the CPU; an earlier reason is kept."""

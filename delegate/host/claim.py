@@ -20,7 +20,7 @@ from delegate.graph.partition import (
     too_small_or_too_many,
     without_dynamic,
 )
-from delegate.graph.verdict import Loss, Verdict
+from delegate.graph.verdict import KilledReason, Verdict
 from delegate.guard.children import progress
 from delegate.guard.isolation.backend import AnyExecutor
 from delegate.host.mixed import MixedPartition, unknown_shapes, verdicts
@@ -171,8 +171,9 @@ class Claim:
             found = MixedPartition(self._engine, partition, self._target, left)
         except Unsupported as error:
             raise NotRestarted(f"{why}; {error}") from error
+        reason = KilledReason(f"on TFLite's kernel: {why}")
         for index in partition.indices:
-            self.verdicts[index] = self.verdicts[index].refused(Loss(f"on TFLite's kernel: {why}"))
+            self.verdicts[index] = self.verdicts[index].refused(reason)
         return found
 
     def report(self, partition: Partition, left: Mapping[int, str]) -> None:
@@ -234,7 +235,7 @@ class Claim:
                     return True
                 _log.warning("%d nodes go to the CPU: %s", len(group.nodes), error)
                 lost = isinstance(error, KilledChild)
-                self._refuse(group.indices, Loss(error) if lost else str(error))
+                self._refuse(group.indices, KilledReason(error) if lost else str(error))
                 return True
         for nodes in set(self._executors) - {group.indices for group in groups}:
             self._executors.pop(nodes).close()

@@ -18,7 +18,7 @@ from delegate.errors import REFUSALS, KilledChild, Unsupported
 from delegate.graph.ir import Graph, Node, Tensor
 from delegate.graph.partition import Partition
 from delegate.graph.shapes import output_shapes
-from delegate.graph.verdict import Loss, Verdict
+from delegate.graph.verdict import KilledReason, Verdict
 from delegate.guard.isolation.backend import AnyExecutor
 from delegate.host.tflite.reference import NodeOnTFLite
 from delegate.launch import size_bytes
@@ -157,7 +157,7 @@ def _refused(
     )
     alone = Graph(tuple(tensors), part.nodes, part.inputs, part.outputs)
     found = {v.node: v.reason for v in engine.verdicts(alone, target) if v.reason is not None}
-    why = Loss(error) if isinstance(error, KilledChild) else str(error)
+    why = KilledReason(error) if isinstance(error, KilledChild) else str(error)
     return found or dict.fromkeys(part.indices, why)
 
 

@@ -39,16 +39,16 @@ from delegate.target import Target
 
 # Returns alternatives of an 8-bit convolution for some devices, the fastest expected first; none if
 # they do not apply.
-Variant = Callable[[Quant8Convolution, Target], tuple[Alternative, ...]]
+Lowering = Callable[[Quant8Convolution, Target], tuple[Alternative, ...]]
 # In expected order of speed. The last one is portable, and ends with the fallback.
-CONV_2D_VARIANTS: tuple[Variant, ...] = (
+CONV_2D_VARIANTS: tuple[Lowering, ...] = (
     x86_conv_2d.alternatives,
     arm_conv_2d.alternatives,
     nvidia_conv_2d.alternatives,
     simt_conv_2d.alternatives,
     integers.conv_2d_quant8,
 )
-DEPTHWISE_CONV_2D_VARIANTS: tuple[Variant, ...] = (
+DEPTHWISE_CONV_2D_VARIANTS: tuple[Lowering, ...] = (
     x86_depthwise_conv_2d.alternatives,
     nvidia_depthwise_conv_2d.alternatives,
     simt_depthwise_conv_2d.alternatives,
@@ -107,6 +107,6 @@ def _of_groups(conv: Quant8Convolution | FloatConvolution) -> Alternative:
 
 
 def _all_variants(
-    variants: tuple[Variant, ...], conv: Quant8Convolution, target: Target
+    variants: tuple[Lowering, ...], conv: Quant8Convolution, target: Target
 ) -> tuple[Alternative, ...]:
     return tuple(each for variant in variants for each in variant(conv, target))

@@ -9,10 +9,10 @@ from dataclasses import dataclass, field, replace
 from delegate.guard.children.trials import RUN, Trial
 from delegate.launch import Launch, Program
 from delegate.plan.dispatch import fused_launches as joined_file
-from delegate.plan.dispatch import persistent as persistent_file
+from delegate.plan.dispatch import persistent_launch as persistent_file
 from delegate.plan.dispatch.fused_launches import FusedLaunches, fused_kernels
 from delegate.plan.dispatch.kernels import Kernels
-from delegate.plan.dispatch.persistent import PersistentKernel, persistent_kernel
+from delegate.plan.dispatch.persistent_launch import PersistentKernel, persistent_kernel
 from delegate.plan.layout import LARGEST_BYTES, MemoryLayout, block_of, layout_of
 from delegate.plan.record import (
     JOINED,

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 import pyopencl as cl
 
 from delegate.errors import DeviceError, KernelBuildError, KilledChild
-from delegate.graph.verdict import Loss
+from delegate.graph.verdict import KilledReason
 from delegate.guard import cache as disk_cache
 from delegate.guard.children.trials import (
     BINARY_OF,
@@ -216,7 +216,7 @@ class Kernels:
     def check(self, launches: Iterable[Launch]) -> str | None:
         """Return why these launches cannot run on this device, or None.
 
-        A Loss if they killed children.
+        A KilledReason if they killed children.
 
         Raises:
             DeviceError: the device is lost.
@@ -232,7 +232,7 @@ class Kernels:
                 if is_lost(error):
                     raise
                 if isinstance(error, KilledChild):
-                    return Loss(error)
+                    return KilledReason(error)
                 self.trials.note(checked, REFUSED)
                 return str(error)
         return None

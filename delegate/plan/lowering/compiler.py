@@ -76,7 +76,7 @@ def _obstacle(
                 raise Unsupported(_EXCLUDED)
             first_choice(each, target, check, lowered)
         except Unsupported as refusal:
-            reason: str = refusal.args[0]  # not converted: it may be a Loss
+            reason: str = refusal.args[0]  # not converted: it may be a KilledReason
             return type(reason)(f"{each.op} in it: {reason}") if is_inlined(node) else reason
     return None
 

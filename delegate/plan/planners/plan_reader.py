@@ -18,7 +18,7 @@ from typing import TypeVar
 from delegate.errors import DeviceError, KilledChild, TooLarge, Unsupported
 from delegate.graph.ir import Graph
 from delegate.graph.partition import Partition
-from delegate.graph.verdict import Loss, Verdict
+from delegate.graph.verdict import KilledReason, Verdict
 from delegate.guard.cache import keep_digests
 from delegate.guard.isolation.backend import AnyConstants, AnyDevice, backend_of
 from delegate.options import Options
@@ -88,7 +88,7 @@ class PlanReader:
             if len(rows) != len(graph.nodes):
                 raise UnreadablePlan("verdicts of other nodes")
             return [
-                Verdict(int(node), str(op), Loss(why) if is_lost else why)
+                Verdict(int(node), str(op), KilledReason(why) if is_lost else why)
                 for node, op, why, is_lost in rows
             ]
 

@@ -14,7 +14,7 @@ from delegate.errors import Unsupported
 from delegate.graph.infer import infer
 from delegate.graph.ir import Graph, Node, Tensor
 from delegate.graph.partition import partition_of
-from delegate.graph.verdict import Loss
+from delegate.graph.verdict import KilledReason
 from delegate.launch import Alternative
 from delegate.plan.lowering import compiler
 from delegate.target import Target
@@ -61,7 +61,7 @@ def test_node_that_lowers_and_passes_check_is_supported() -> None:
 
 def test_banned_node_differs_from_refused_one() -> None:
     graph = net([("ADD", [0, 0], 1), ("MUL", [1, 0], 2)])
-    result = compiler.verdicts(graph, TARGET, lambda _: Loss("children died of it"))
+    result = compiler.verdicts(graph, TARGET, lambda _: KilledReason("children died of it"))
     assert [verdict.is_lost for verdict in result] == [True, False]
 
 

@@ -19,7 +19,7 @@ from delegate.launch import Alternative, Program
 from delegate.plan import sources
 from delegate.plan.dispatch import multi_kernel_source, persistent
 from delegate.plan.dispatch.kernels import Kernels
-from delegate.plan.dispatch.persistent import persistent_kernel
+from delegate.plan.dispatch.persistent_launch import persistent_kernel
 from delegate.plan.dispatch.planned import planned_executor
 from delegate.plan.layout import layout_of, phases_of
 from delegate.plan.per_group_copies import no_group_copies
@@ -176,7 +176,7 @@ def test_build_error_falls_back_to_separate_launches(
     device: DeviceInfo, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     opened = ordered(device)
-    monkeypatch.setattr("delegate.plan.dispatch.persistent.KERNEL_NAME", "missing")
+    monkeypatch.setattr("delegate.plan.dispatch.persistent_launch.KERNEL_NAME", "missing")
     executor = planned_executor(
         opened, Kernels(opened), program_of(CHAIN, SIMT), dispatch_mode=PERSISTENT
     )
