@@ -28,10 +28,12 @@ def run_comparison(
     `run`: called with a path's name and job; raises RunError, DelegateFailed or NoDeviceError.
     `floats`: as for `comparison_jobs`.
     """
-    jobs = comparison_jobs(results, floats)
-    reasons = {} if REFERENCE in jobs else {REFERENCE: NOT_QUANTISED}
-    pending, is_interrupted = {*jobs}, False
+    reasons: dict[str, str] = {}
+    pending, is_interrupted = {CPU, REFERENCE}, False
     try:
+        jobs = comparison_jobs(results, floats)  # may start the judge's process
+        reasons = {} if REFERENCE in jobs else {REFERENCE: NOT_QUANTISED}
+        pending = {*jobs}
         for name, job in jobs.items():
             whose = "reference" if name == REFERENCE else "CPU's"
             try:

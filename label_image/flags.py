@@ -70,6 +70,8 @@ def _check(settings: Settings) -> None:
     for name, row in ALL.items():
         if row.is_for_one and getattr(settings, name) != row.default and settings.is_for_several:
             raise UsageError(f"--{name} is for one picture, and this command line is for several")
+    if settings.plan and (settings.batch or 1) > 1:
+        raise UsageError("--plan has the plan of one picture at a time: not with --batch")
     if settings.isolate is False and settings.device_timeout:
         raise UsageError("--device_timeout ends a child process: not with --isolate=false")
     for name, value in (("profiling", settings.profiling), ("trace", settings.trace)):

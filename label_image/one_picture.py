@@ -112,7 +112,11 @@ class OnePicture:
 
     def _compare(self, results: PathResults, floats: bool) -> Judgement:
         """Run the other paths, and return the verdict; `floats`: as for `run_beside`."""
-        judgement = judge(run_beside(results, floats))
+        results = run_beside(results, floats)
+        try:
+            judgement = judge(results)
+        except KeyboardInterrupt:  # distances of large outputs take a while
+            judgement = judge(replace(results, is_interrupted=True))
         log_messages(judgement.wrong_messages(judgement.totals.distances))
         return judgement
 

@@ -205,19 +205,23 @@ class BusyClock:
     def count(self, more: int) -> None:
         """Count batches that start or end."""
         with self._lock:
-            now = time.perf_counter(), total_cpu_seconds()
-            if self._in_flight:
-                self._seconds += now[0] - self._changed[0]
-                self._cpu_seconds += now[1] - self._changed[1]
+            self._add_busy()
             self._in_flight += more
-            self._changed = now
 
     def take(self) -> tuple[float, float]:
-        """Return the wall-clock and CPU seconds since the last call, up to the last change."""
+        """Return the wall-clock and CPU seconds since the last call."""
         with self._lock:
+            self._add_busy()  # a batch may be waited for before its end is counted
             spent = self._seconds, self._cpu_seconds
             self._seconds = self._cpu_seconds = 0.0
             return spent
+
+    def _add_busy(self) -> None:
+        now = time.perf_counter(), total_cpu_seconds()
+        if self._in_flight:
+            self._seconds += now[0] - self._changed[0]
+            self._cpu_seconds += now[1] - self._changed[1]
+        self._changed = now
 
 
 def outputs_of_each(outputs: Sequence[Array], tensors: Sequence[Tensor]) -> list[Outputs]:

@@ -113,3 +113,14 @@ def ctrl_c() -> Iterator[None]:
 def test_ctrl_c_leaves_the_paths_so_far() -> None:
     names, results = comparison_of(results_of(), interrupted=JUDGE)
     assert (names, results.reasons, results.is_interrupted) == ([CPU], {REFERENCE: ENDED}, True)
+
+
+@pytest.mark.usefixtures("ctrl_c")
+def test_ctrl_c_while_the_judge_starts_leaves_no_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    def start(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("label_image.comparison_jobs.cpu_kernels_beside", start)
+    names, results = comparison_of(results_of(is_whole=False))
+    assert (names, results.is_interrupted) == ([], True)
+    assert results.reasons == {CPU: ENDED, REFERENCE: ENDED}

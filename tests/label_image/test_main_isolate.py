@@ -56,6 +56,7 @@ def test_what_is_isolated(words: tuple[str, ...], is_isolated: bool, seconds: fl
     ("words", "why"),
     [
         (("--isolate=false", "--device_timeout", "3"), "not with --isolate=false"),
+        (("--plan", "m.plan", "--batch", "2"), "one picture at a time: not with --batch"),
         (("--isolate", "--profiling", "1"), "--profiling is of runs in this process"),
         (("--device_timeout", "3", "--trace", "t.json"), "--trace is of runs in this process"),
     ],

@@ -113,6 +113,18 @@ def test_ctrl_c_ends_the_tuning_and_nothing_else() -> None:
     interrupts.check()
 
 
+def test_ctrl_c_in_the_comparison_of_outputs_leaves_the_results(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def distances(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("label_image.judgement.distances_between", distances)
+    judgement = ran_with(TUNED).judgement
+    assert (judgement.answer, judgement.failure) == (TUNED.outputs, "")
+    assert judgement.results.is_interrupted
+
+
 def test_an_error_of_the_tuning_leaves_the_results() -> None:
     judgement = ran_with(OPENCL, DelegateFailed("no memory")).judgement
     assert (judgement.results.gpu, judgement.failure) == (OPENCL, "")

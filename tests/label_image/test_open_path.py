@@ -17,7 +17,7 @@ from delegate import DeviceError, DeviceInfo, NoDeviceError, Options
 from delegate.inspect import Graph, read_model, write_model
 from delegate.run.executor import Executor
 from label_image.open_path import open_path
-from label_image.path import OpenPath
+from label_image.path import BusyClock, OpenPath
 from tests.support.compare import RUNTIME, interpreter, invoke
 from tests.support.model import chain_model, const, op, t
 from tests.support.nets import POOL, conv_pool, image
@@ -120,6 +120,16 @@ def test_results_add_up() -> None:
         assert 0 < result.seconds <= time.perf_counter() - begin_s
         assert (path.facts.pictures, result.pictures) == (0, 5)
         assert result.load_ms > 0
+
+
+def test_a_batch_whose_end_is_not_yet_counted_has_its_time() -> None:
+    clock = BusyClock()
+    clock.count(1)
+    time.sleep(0.01)
+    first, _ = clock.take()
+    assert first >= 0.01
+    clock.count(-1)
+    assert clock.take()[0] < first
 
 
 def test_a_model_that_tflite_cannot_run_is_an_error() -> None:
