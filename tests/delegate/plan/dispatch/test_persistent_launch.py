@@ -17,7 +17,7 @@ from delegate.inspect import Graph, read_model, write_model
 from delegate.isa import ORDERS
 from delegate.launch import Alternative, Program
 from delegate.plan import sources
-from delegate.plan.dispatch import multi_kernel_source, persistent
+from delegate.plan.dispatch import multi_kernel_source, persistent_launch
 from delegate.plan.dispatch.kernels import Kernels
 from delegate.plan.dispatch.persistent_launch import persistent_kernel
 from delegate.plan.dispatch.planned import planned_executor
@@ -156,7 +156,7 @@ def test_larger_groups_have_scratch_for_each_item(
         scratch.append((file, defines.get("SCRATCH_INTS")))
         return sources.source_of(file, defines)
 
-    for module in (persistent, multi_kernel_source):
+    for module in (persistent_launch, multi_kernel_source):
         monkeypatch.setattr(module, "source_of", source_of)
     assert_same(opened, program)
     needed = str(4 * int(own.defines["SCRATCH_INTS"]))
