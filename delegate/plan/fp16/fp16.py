@@ -11,7 +11,7 @@ and to_floats convert in between.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import partial
 
 import numpy as np
@@ -174,18 +174,9 @@ class _Fp16Tensors:
         ):
             return None
         inputs = (self.of(t) if t is not None and t.dtype == _FLOAT else t for t in node.inputs)
-        return Fp16Node(
-            node.index,
-            node.op,
-            node.version,
-            tuple(inputs),
-            tuple(map(self.of, node.outputs)),
-            node.options,
-            node.is_custom,
-            node.inner,
-            intermediates=node.intermediates,
-            full=node,
-        )
+        same = {each.name: getattr(node, each.name) for each in fields(node)}
+        own = {"inputs": tuple(inputs), "outputs": tuple(map(self.of, node.outputs)), "full": node}
+        return Fp16Node(**{**same, **own})
 
 
 def _is_copy(node: Node) -> bool:

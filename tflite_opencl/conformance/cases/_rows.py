@@ -12,6 +12,8 @@ import numpy as np
 from delegate.inspect import Graph, Node, Tensor, output_shapes
 from tflite_opencl.models.build import Case, Shape, case, dtype_of, graph, node, usual
 
+PICTURES = ("uint8", "int8", "16x8", "float32")  # columns of the matrix for ops on pictures
+ENDS = {"uint8": (0, 255), "int8": (-128, 127)}  # the least and the largest zero point
 # Most ops' version by their tensors' type; else 1.
 VERSIONS = {"int8": 2, "int16": 3}
 # The quantisation, by type, that TFLite requires for results from 0 to 1, and for SOFTMAX.

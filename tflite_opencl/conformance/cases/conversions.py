@@ -8,14 +8,13 @@ from collections.abc import Iterator
 from functools import partial
 
 from delegate.inspect import Graph
-from tflite_opencl.conformance.cases._rows import VERSIONS, one
+from tflite_opencl.conformance.cases._rows import ENDS, VERSIONS, one
 from tflite_opencl.models.build import USUAL, Case, Shape, case, sizes, tensor
 
 _INTEGERS = {"uint8": "uint8", "int8": "int8", "int16": "16x8"}  # type -> column of the matrix
 _CHANGES = ((0.1, 0.07), (0.02, 0.5), (0.5, 0.02), (0.25, 0.25), (1.0, 1 / 3))
 _CASTS = ("float32", "int32", "int64", "uint8", "int8", "int16", "bool")
 _CAST_TO = (*_CASTS, "float16", "uint32", "uint16")  # no other op supports these three
-_ENDS = {"uint8": (0, 255), "int8": (-128, 127)}
 _RATIOS = ((1e-12, 1.0), (1e-7, 1.0), (3.0, 0.001), (0.5, 0.5))
 
 
@@ -44,8 +43,8 @@ def cases() -> Iterator[Case]:
 
 def edges() -> Iterator[Case]:
     """Yield limits of zero points and scales, lengths, and QUANTIZE of int32."""
-    for source, result in itertools.product(_ENDS, repeat=2):
-        for zeros in itertools.product(_ENDS[source], _ENDS[result]):
+    for source, result in itertools.product(ENDS, repeat=2):
+        for zeros in itertools.product(ENDS[source], ENDS[result]):
             for scales in ((0.1, 0.07), (0.25, 0.5)):
                 yield _quantize(source, result, (256,), scales, zeros)
         for scales in _RATIOS:  # results may all be equal
@@ -63,7 +62,7 @@ def edges() -> Iterator[Case]:
             yield _quantize(source, result, (3, 5), scales, (0, 0))
         if source == "int32":
             yield _quantize(source, result, (3, 683), (1e-8, 0.07), (0, 0))
-    for dtype, zeros in _ENDS.items():
+    for dtype, zeros in ENDS.items():
         for zero, scale in itertools.product(zeros, (0.1, 1e30, 2.0**-126)):
             yield _dequantize(dtype, (256,), (scale, zero))
 

@@ -89,24 +89,24 @@ def reverse(shape: Shape, axes: Shape) -> NodeTemplate:
 
 def tile(shape: Shape, times: Shape, index: str = "int32") -> NodeTemplate:
     """Return a TILE; `index`: the type of its multiples."""
-    detail = f"in{sizes(shape)}-times{sizes(times)}" + _said(index)
+    detail = f"in{sizes(shape)}-times{sizes(times)}" + _index_suffix(index)
     return NodeTemplate("TILE", detail, [shape, numbers(times, index)], without=("16x8",))
 
 
 def broadcast(shape: Shape, out: Shape, index: str = "int32") -> NodeTemplate:
     """Return a BROADCAST_TO; `index`: the type of its shape."""
     versions = {**dict.fromkeys((*KINDS, "float16"), 2), "int8": 3, "uint8": 3, "int16": 3}
-    detail = f"in{sizes(shape)}-to{sizes(out)}" + _said(index)
+    detail = f"in{sizes(shape)}-to{sizes(out)}" + _index_suffix(index)
     return NodeTemplate("BROADCAST_TO", detail, [shape, numbers(out, index)], {}, versions)
 
 
 def fill(shape: Shape, index: str = "int32") -> NodeTemplate:
     """Return a FILL; `index`: the type of its shape."""
-    detail = f"to{sizes(shape)}" + _said(index)
+    detail = f"to{sizes(shape)}" + _index_suffix(index)
     return NodeTemplate("FILL", detail, [numbers(shape, index), ()], without=("uint8",))
 
 
-def _said(index: str) -> str:
+def _index_suffix(index: str) -> str:
     return "" if index == "int32" else f"-{index}"
 
 

@@ -7,18 +7,16 @@ import itertools
 from collections.abc import Iterator
 
 from delegate.inspect import Graph, Tensor
-from tflite_opencl.conformance.cases._rows import VERSIONS, one
+from tflite_opencl.conformance.cases._rows import ENDS, PICTURES, VERSIONS, one
 from tflite_opencl.models.build import Case, Shape, case, dtype_of, sizes, tensor, usual
 
 _Pair = tuple[int, int]
 
-_PICTURES = ("uint8", "int8", "16x8", "float32")
-_OPS = {"AVERAGE_POOL_2D": _PICTURES, "MAX_POOL_2D": _PICTURES, "L2_POOL_2D": ("float32",)}
+_OPS = {"AVERAGE_POOL_2D": PICTURES, "MAX_POOL_2D": PICTURES, "L2_POOL_2D": ("float32",)}
 _POOLED = ((7, 5, 3), (8, 8, 16), (9, 6, 33), (1, 1, 5), (14, 3, 1))
 _WINDOWS: tuple[tuple[_Pair, _Pair], ...] = (  # window, stride
     ((2, 2), (2, 2)), ((3, 3), (1, 1)), ((3, 3), (2, 2)), ((1, 3), (1, 2)), ((7, 5), (1, 1)),
 )  # fmt: skip
-_ENDS = {"uint8": (0, 255), "int8": (-128, 127)}
 
 
 def cases() -> Iterator[Case]:
@@ -52,7 +50,7 @@ def _edges(op: str, kind: str) -> Iterator[Case]:
     for depth in (63, 64, 65):
         yield _case(op, kind, (1, 1, 1, depth), (1, 1), (1, 1), "VALID")
     yield _case(op, kind, (1, 6, 6, 8), (2, 2), (2, 2), fused="RELU_N1_TO_1")
-    for zero in _ENDS.get(kind, ()):
+    for zero in ENDS.get(kind, ()):
         yield _case(op, kind, (2, 5, 3, 17), (3, 3), (1, 1), zero=zero)
         yield _case(op, kind, (1, 7, 5, 3), (3, 3), (1, 1), fused="RELU_N1_TO_1", zero=zero)
 
@@ -70,8 +68,8 @@ def _case(
     detail = f"in{sizes(shape)}-k{sizes(window)}-stride{sizes(stride)}-{padding.lower()}"
     detail += "" if fused == "NONE" else f"-{fused.lower()}"
     detail += "" if zero is None else f"-zero{zero}"
-    given = op, dtype_of(kind), shape, window, stride, padding, fused
-    return case(op.lower(), kind, detail, pool, *given, None if zero is None else (0.04, zero))
+    arguments = op, dtype_of(kind), shape, window, stride, padding, fused
+    return case(op.lower(), kind, detail, pool, *arguments, None if zero is None else (0.04, zero))
 
 
 def pool(
@@ -86,11 +84,11 @@ def pool(
 ) -> Graph:
     """Return the model of a pool; `quantization`: scale and zero point, if not the default ones."""
 
-    def made(shape: Shape) -> Tensor:
+    def picture(shape: Shape) -> Tensor:
         return tensor(shape, dtype, *quantization) if quantization else usual(shape, dtype)
 
     options = {
         "padding": padding, "filter_height": window[0], "filter_width": window[1],
         "stride_h": stride[0], "stride_w": stride[1], "fused_activation_function": fused,
     }  # fmt: skip
-    return one(op, [made(shape)], made((1,)), options, VERSIONS.get(dtype, 1))
+    return one(op, [picture(shape)], picture((1,)), options, VERSIONS.get(dtype, 1))

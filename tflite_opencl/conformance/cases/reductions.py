@@ -7,7 +7,7 @@ import itertools
 from collections.abc import Iterator
 
 from delegate.inspect import Graph
-from tflite_opencl.conformance.cases._rows import one, step
+from tflite_opencl.conformance.cases._rows import ENDS, one, step
 from tflite_opencl.models.build import (
     Case,
     Shape,
@@ -51,7 +51,6 @@ _MORE_PLACES: tuple[tuple[Shape, int], ...] = (
 )  # fmt: skip
 _RATIOS = ((0.1, 0.1), (0.5, 20.0), (1.0, 0.125), (1e-12, 1.0), (1.0, 0.001))
 _SCALED = ("uint8", "int8", "16x8")
-_ENDS = {"uint8": (0, 255), "int8": (-128, 127)}
 
 
 def reductions() -> Iterator[Case]:
@@ -81,7 +80,7 @@ def edges() -> Iterator[Case]:
     for op, kind in itertools.product(("MEAN", "SUM"), _SCALED):
         for scales in _RATIOS if op == "MEAN" else _RATIOS[:-1]:
             yield _reduced(op, kind, (1, 7, 5, 3), (1, 2), False, scales)
-        for zeros in itertools.product(_ENDS.get(kind, ()), repeat=2):
+        for zeros in itertools.product(ENDS.get(kind, ()), repeat=2):
             yield _reduced(op, kind, (1, 7, 5, 3), (1, 2), False, (0.1, 0.07), zeros)
     for shape, kind in itertools.product(_MORE_MEANS, ("uint8", "int8")):
         yield _reduced("MEAN", kind, shape, (1, 2), False)

@@ -6,11 +6,10 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 
-from tflite_opencl.conformance.cases._rows import NodeTemplate, cases_of
+from tflite_opencl.conformance.cases._rows import PICTURES, NodeTemplate, cases_of
 from tflite_opencl.models.build import Case, Shape, numbers, sizes
 
 _BILINEAR, _NEAREST = "RESIZE_BILINEAR", "RESIZE_NEAREST_NEIGHBOR"
-_PICTURES = ("uint8", "int8", "16x8", "float32")
 _CENTERS = ("align_corners", "half_pixel_centers")
 _Sizes = tuple[tuple[Shape, Shape], ...]  # the input, and the output's height and width
 _SIZES: _Sizes = (
@@ -28,13 +27,13 @@ _MORE_SIZES: _Sizes = (
 def cases() -> Iterator[Case]:
     """Yield both ops, each with corners aligned, with half pixels, and with neither."""
     for op in (_BILINEAR, _NEAREST):
-        yield from cases_of(_rows(op, _SIZES), _PICTURES)
+        yield from cases_of(_rows(op, _SIZES), PICTURES)
 
 
 def edges() -> Iterator[Case]:
     """Yield more sizes, more types, and both options at once."""
     for op in (_BILINEAR, _NEAREST):
-        yield from cases_of(_rows(op, _MORE_SIZES), _PICTURES)
+        yield from cases_of(_rows(op, _MORE_SIZES), PICTURES)
     yield from cases_of(_rows(_NEAREST, _SIZES[:3]), ("int32", "bool"))
     both = [resize(_NEAREST, (1, 3, 5, 3), size, *_CENTERS) for size in ((7, 11), (2, 1), (3, 5))]
     yield from cases_of(both, ("uint8",))
