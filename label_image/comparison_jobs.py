@@ -66,7 +66,7 @@ def comparison_jobs(results: PathResults, floats: bool) -> dict[str, Job]:
     assert results.gpu is not None
     taken = results.gpu.delegation
     assert taken is not None  # always set for OpenCL's path
-    quiet = replace(job, quiet=True, profile_rows=0, traces=False)
+    quiet = job.unreported()
     cpu = replace(quiet, opencl=None, external=None)
     dtypes = tuple(each.dtype for each in graph.outputs)
     if not floats and not any(d.startswith(("bool", "int", "uint")) for d in dtypes):

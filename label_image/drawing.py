@@ -34,15 +34,6 @@ _GOLDEN = 0.618033988749895  # golden-ratio steps, which keep neighbouring hues 
 Color = tuple[int, int, int]
 
 
-def format_obstacle(path: str) -> str | None:
-    """Return why no picture can be written to a file of this name, or None."""
-    Image.init()
-    ending = os.path.splitext(path)[1].lower()
-    if Image.registered_extensions().get(ending) in Image.SAVE:
-        return None
-    return f"'{ending}' is no format of pictures: use .png, .jpg, .webp or .bmp"
-
-
 def write_drawing(path: str, picture: NDArray[np.uint8], scene: Scene, most: int) -> None:
     """Write the picture annotated with at most `most` results.
 

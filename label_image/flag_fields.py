@@ -3,12 +3,15 @@
 
 from __future__ import annotations
 
+import importlib.util
+import os
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from tflite_opencl.cli.flag_values import integer, output_path, path, truth
 from tflite_opencl.cli.flags import SHARED, Flag
+from tflite_opencl.console.files import file_obstacle
 
 T = TypeVar("T")
 D = TypeVar("D")
@@ -24,7 +27,9 @@ class FlagRow(Flag):
         no_effect: why a value other than the default does nothing here. needs: the flag it has no
             effect without. page: the document with details. is_common: listed by --help;
             --help_all lists all. is_for_one: applies to one picture, not to several.
-            is_repeatable: all values count, not only the last.
+            is_repeatable: all values count, not only the last. is_profile: times each launch,
+            so OpenCL runs in this process, and on fully tuned kernels. obstacle: of an output
+            path, returns why nothing can be written there, or None.
     """
 
     default: Any = None
@@ -34,12 +39,40 @@ class FlagRow(Flag):
     is_common: bool = False
     is_for_one: bool = False
     is_repeatable: bool = False
+    is_profile: bool = False
+    obstacle: Callable[[str], str | None] = file_obstacle
 
     def text(self, has_detail: bool) -> str:
         """Return the help text, with a number's default."""
         is_number = type(self.default) in (int, float) and not self.no_effect
         default = f" (default: {self.default:g})" if is_number else ""
         return f"{self.help}{self.detail if has_detail else ''}{default}"
+
+
+def needs_module(module: str, extra: str, *endings: str) -> Callable[[str], str | None]:
+    """Return the obstacle of files that an optional dependency writes.
+
+    `endings`: names with one of these are written without it.
+    """
+    but = "".join(f"; FILE{each} does without" for each in endings)
+
+    def obstacle(path: str) -> str | None:
+        if not path.endswith(endings) and importlib.util.find_spec(module) is None:
+            return f"it needs {module} (pip install tflite-opencl[{extra}]){but}"
+        return file_obstacle(path)
+
+    return obstacle
+
+
+def picture_obstacle(path: str) -> str | None:
+    """Return why no picture can be written to a file of this name, or None."""
+    from PIL import Image  # here, as --help needs no picture
+
+    Image.init()
+    ending = os.path.splitext(path)[1].lower()
+    if Image.registered_extensions().get(ending) not in Image.SAVE:
+        return f"'{ending}' is no format of pictures: use .png, .jpg, .webp or .bmp"
+    return file_obstacle(path)
 
 
 def _field(row: FlagRow) -> Any:

@@ -11,7 +11,15 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 
 from label_image.decode_outputs import TASKS
-from label_image.flag_fields import FlagRow, flag, no_effect, shared, switch
+from label_image.flag_fields import (
+    FlagRow,
+    flag,
+    needs_module,
+    no_effect,
+    picture_obstacle,
+    shared,
+    switch,
+)
 from tflite_opencl.cli.flag_values import (
     MOST_PICTURES,
     OutputPath,
@@ -33,6 +41,7 @@ from tflite_opencl.cli.flag_values import (
 )
 from tflite_opencl.cli.flag_values import shard as shard_of
 from tflite_opencl.cli.scheduler import Scheduler
+from tflite_opencl.console.files import folder_obstacle
 
 DEFAULT_MODEL = "./mobilenet_quant_v1_224.tflite"  # label_image's own defaults
 DEFAULT_LABELS = "./labels.txt"
@@ -74,7 +83,7 @@ class ToolFlags:
         "say more, show tracebacks", truth, False, "0|1", short="v", is_common=True)
     profiling: bool = flag(
         "times of the nodes that ran on OpenCL", truth, False, "0|1", short="p", is_common=True,
-        is_for_one=True)
+        is_for_one=True, is_profile=True)
     max_profiling_buffer_entries: int = flag(
         "most rows of --profiling", positive, 1024, short="e")
     xnnpack_delegate: bool = flag("XNNPACK: on by default", truth, False, "0|1", short="x")
@@ -165,11 +174,12 @@ class Flags(TfliteFlags):
     trace: OutputPath | None = flag(
         "of one picture: write what happens in some runs, by time", output_path, None,
         detail=": for ui.perfetto.dev, or as Chrome's JSON if it ends in .json", page="trace.md",
-        is_for_one=True)
+        is_for_one=True, is_profile=True, obstacle=needs_module("perfetto", "trace", ".json"))
     report: OutputPath | None = flag(
         "of one picture: write a page of HTML for a bug report", output_path, None, "FILE.html",
         detail=": results, times of nodes on both paths, what was refused, the device, versions "
-        "and the command", page="report.md", is_common=True, is_for_one=True)
+        "and the command", page="report.md", is_common=True, is_for_one=True,
+        obstacle=needs_module("jinja2", "suite"))
     cpu_kernels: str = flag(
         "what runs the CPU's part: auto (TFLite's default, XNNPACK), builtin (no XNNPACK) or "
         "reference", one_of("auto", "builtin", "reference"), "auto", "auto|builtin|reference")
@@ -232,7 +242,8 @@ class Flags(TfliteFlags):
     output_image: OutputPath | None = flag(
         "of one picture: write it with what was found in it", output_path, None,
         detail=": the boxes of a detector, the coloured classes of a segmenter (.png, .jpg, ...)",
-        page="#boxes-points-and-masks", is_common=True, is_for_one=True)
+        page="#boxes-points-and-masks", is_common=True, is_for_one=True,
+        obstacle=picture_obstacle)
     task: str | None = flag(
         "what the model is for, if that is not seen", one_of(*TASKS), None, "TASK[:KIND]",
         detail=": classification, segmentation, detection, pose or embedding; with the kind of "
@@ -243,7 +254,7 @@ class Flags(TfliteFlags):
     output_dir: OutputPath | None = flag(
         "write every output as .npy into this folder, and the picture with what was found; each "
         "of several pictures gets a folder inside", output_path, None, "DIR",
-        page="#boxes-points-and-masks")
+        page="#boxes-points-and-masks", obstacle=folder_obstacle)
     quiet: bool = shared("quiet", False, is_common=True)
     help_all: bool = switch("show all flags and exit", is_common=True)
     fetch: str | None = flag(

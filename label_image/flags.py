@@ -74,10 +74,9 @@ def _check(settings: Settings) -> None:
         raise UsageError("--plan has the plan of one picture at a time: not with --batch")
     if settings.isolate is False and settings.device_timeout:
         raise UsageError("--device_timeout ends a child process: not with --isolate=false")
-    for name, value in (("profiling", settings.profiling), ("trace", settings.trace)):
-        if value and settings.isolates:
-            raise UsageError(f"--{name} is of runs in this process: not of those in a child, which "
-                             "--isolate and --device_timeout ask for")  # fmt: skip
+    if settings.isolates and settings.profiles:
+        raise UsageError(f"--{settings.profiles[0]} is of runs in this process: not of those in a "
+                         "child, which --isolate and --device_timeout ask for")  # fmt: skip
 
 
 def _check_video(settings: Settings, video: str) -> None:

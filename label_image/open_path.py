@@ -59,7 +59,7 @@ def open_path(job: Job, runtime: Runtime, graph: Graph) -> Iterator[OpenPath]:
             if path is None:
                 opened = stack.enter_context(open_interpreter(_on_one(job), runtime, graph))
                 path = _through_tflite(opened, job, runtime, graph)
-        if not job.quiet:
+        if not job.is_silent:
             log_applied(delegate_names(job))
             warn_of_nothing_taken(path.facts.delegation, graph)
         yield path
@@ -91,7 +91,7 @@ def _whole_or_none(stack: contextlib.ExitStack, job: Job, graph: Graph) -> OpenP
     except Unsupported as refusal:
         assert job.opencl is not None
         where = ", on one device" if several_devices(job.opencl.device) else ""
-        if not job.quiet:
+        if not job.is_silent:
             text = "--batch: OpenCL runs the pictures one by one through TFLite%s: %s"
             log.warning(text, where, refusal)
         return None
@@ -128,7 +128,7 @@ def _whole_model(stack: contextlib.ExitStack, job: Job, graph: Graph) -> OpenPat
 
 
 def _through_tflite(opened: OpenInterpreter, job: Job, runtime: Runtime, graph: Graph) -> OpenPath:
-    batch, own, has_warned = job.batch or 1, job.own_batch, job.quiet
+    batch, own, has_warned = job.batch or 1, job.own_batch, job.is_silent
 
     def run(pixels: Array) -> list[Outputs]:
         nonlocal has_warned

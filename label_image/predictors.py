@@ -102,7 +102,7 @@ class Predictor(Generic[Result]):
             own_batch=own.batch,
             threads=threads,
             opencl=None if device is None else on_device,
-            quiet=True,
+            is_silent=True,
             input_number=feeds.main,
         )
         self._stack = contextlib.ExitStack()

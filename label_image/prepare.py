@@ -3,12 +3,11 @@
 
 from __future__ import annotations
 
-import importlib.util
 import logging
 import os
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -18,16 +17,15 @@ from delegate import Options
 from delegate.inspect import Graph, infer, read_device_profile, read_model
 from label_image.console import model_lines
 from label_image.decode_outputs import DRAWN, Meaning
-from label_image.drawing import format_obstacle
 from label_image.embedded_metadata import read_embedded_metadata
 from label_image.flag_table import ALL, DEFAULT_LABELS, DEFAULT_MODEL
 from label_image.heads.view import batch_of, view_of
 from label_image.settings import Settings
+from tflite_opencl.cli.flag_values import OutputPath
 from tflite_opencl.cli.flags import device_asked, keep_inputs, precision_of
 from tflite_opencl.cli.messages import known_ops
 from tflite_opencl.console import bars
 from tflite_opencl.console.errors import RunError, UsageError
-from tflite_opencl.console.files import file_obstacle, folder_obstacle
 from tflite_opencl.harness.feeds import Feeds, feeds_of, why_not_fed
 from tflite_opencl.harness.job import Job
 from tflite_opencl.harness.labels import class_numbers, labels_in
@@ -36,7 +34,6 @@ from tflite_opencl.interpreters.runtime import Runtime, find_runtime, runtime_if
 from tflite_opencl.models.default_model import default_labels, default_model
 from tflite_opencl.models.fetch import OFFICIAL, Progress, fetched
 from tflite_opencl.oracle.judge_process import begin as begin_judge
-from tflite_opencl.timing.trace import can_write
 
 LABELS_NAME = "imagenet_labels"  # among the official files
 _COMPARED_S = 1.0  # minimum time per path for a comparison that a person reads
@@ -91,50 +88,35 @@ class PreparedRun:
         path, opencl, tune = settings.external_delegate_path, None, settings.tune
         if settings.use_gpu:
             if tune == "auto":  # profiles need tuned kernels
-                tune = "full" if self.is_watched and self._is_examined else "quick"
-            opencl = Options(
-                device=device_asked(settings.device),
-                exclude_ops=known_ops(settings.exclude_ops, [self.graph]),
-                min_nodes_per_partition=settings.min_nodes_per_partition,
-                max_delegated_partitions=settings.max_delegated_partitions,
-                tune=tune,
-                device_profile=settings.device_profile,
-                precision=precision_of(settings.allow_fp16),
-                plan=settings.plan,
-                isolate=settings.isolates,
-                run_timeout=settings.run_timeout,
-            )
-        return Job(
-            model=self.model.source,
-            input=pixels,
-            batch=settings.batch,
-            own_batch=self.batch,
-            count=settings.count,
-            warmup_runs=settings.warmup_runs,
-            threads=settings.cpu_threads,
-            cpu_kernels=settings.cpu_kernels,
-            opencl=opencl,
-            external=(path, settings.external_delegate_options) if path else None,
-            is_external_last=settings.is_external_last,
-            announce_xnnpack=settings.announce_xnnpack,
-            reference=bool(settings.compare),
-            profile_rows=settings.max_profiling_buffer_entries if settings.profiling else 0,
-            traces=settings.trace is not None,
-            longer_s=_COMPARED_S if settings.compare and self.is_watched else 0.0,
-            level=settings.level,
-            input_number=self.feeds.main,
-            signature=settings.signature,
-            other_inputs=self.feeds.others,
-        )
+                tune = "full" if self.is_watched and settings.profiles else "quick"
+            asked: dict[str, Any] = {
+                "device": device_asked(settings.device),
+                "exclude_ops": known_ops(settings.exclude_ops, [self.graph]),
+                "tune": tune,
+                "precision": precision_of(settings.allow_fp16),
+                "isolate": settings.isolates,
+            }
+            opencl = Options(**{**_same_names(settings, Options), **asked})
+        job: dict[str, Any] = {
+            "model": self.model.source,
+            "input": pixels,
+            "own_batch": self.batch,
+            "threads": settings.cpu_threads,
+            "opencl": opencl,
+            "external": (path, settings.external_delegate_options) if path else None,
+            "reference": bool(settings.compare),
+            "profile_rows": settings.max_profiling_buffer_entries if settings.profiling else 0,
+            "longer_s": _COMPARED_S if settings.compare and self.is_watched else 0.0,
+            "input_number": self.feeds.main,
+            "other_inputs": self.feeds.others,
+        }
+        return Job(**{**_same_names(settings, Job), **job})
 
     @property
     def tunes_after(self) -> bool:
         """Whether to tune after the results are printed."""
-        return self.settings.tune == "auto" and self.is_watched and not self._is_examined
-
-    @property
-    def _is_examined(self) -> bool:
-        return self.settings.profiling or self.settings.trace is not None
+        settings = self.settings
+        return settings.tune == "auto" and self.is_watched and not settings.profiles
 
     @property
     def is_watched(self) -> bool:
@@ -153,18 +135,18 @@ class PreparedRun:
             raise RunError(f"--output_image: {self.model.name} {text}")
 
 
+def _same_names(settings: Settings, record: type) -> dict[str, Any]:
+    """Return the settings that are fields of `record` under the same name."""
+    names = (each.name for each in fields(record))
+    return {name: getattr(settings, name) for name in names if hasattr(settings, name)}
+
+
 def prepare(settings: Settings) -> PreparedRun:
     """Find and read everything the settings refer to, after checking the output paths.
 
     Raises: UsageError, RunError, DelegateError, DefaultModelError, RuntimeMissing.
     """
     _check_files(settings)
-    if settings.trace and not can_write(settings.trace):
-        raise RunError(
-            "--trace needs perfetto (pip install tflite-opencl[trace]); FILE.json does without"
-        )
-    if settings.report and importlib.util.find_spec("jinja2") is None:
-        raise RunError("--report needs jinja2 (pip install tflite-opencl[suite])")
     if settings.device_profile is not None:
         # Before anything is built: a wrong name is no reason to fall back to the CPU.
         profile = read_device_profile(settings.device_profile)
@@ -218,20 +200,13 @@ def _check_files(settings: Settings) -> None:
     """Check the output paths. Raises: RunError, UsageError: one cannot be written."""
     given = {name: getattr(settings, name) for name in ALL}
     keep_inputs(given, *settings.pictures, DEFAULT_MODEL, DEFAULT_LABELS)
-    documents = {"json": settings.json, **settings.documents}
-    if settings.output_video is not None:
-        documents["output_video"] = settings.output_video
-    on_stdout = [f"--{flag}" for flag, path in documents.items() if path == "-"]
+    files = {name: path for name, path in given.items() if isinstance(path, OutputPath)}
+    on_stdout = [f"--{flag}" for flag, path in files.items() if path == "-"]
     if len(on_stdout) > 1:
         raise UsageError(f"{' and '.join(on_stdout)} cannot both be stdout")
-    files = [path for path in documents.values() if path != "-"]
-    for path in (*files, settings.trace, settings.report, settings.output_image):
-        if path is not None and (obstacle := file_obstacle(path)):
+    for name, path in files.items():
+        if path != "-" and (obstacle := ALL[name].obstacle(path)):
             raise RunError(f"cannot write {path}: {obstacle}")
-    if settings.output_image and (obstacle := format_obstacle(settings.output_image)):
-        raise RunError(f"cannot write {settings.output_image}: {obstacle}")
-    if settings.output_dir and (obstacle := folder_obstacle(settings.output_dir)):
-        raise RunError(f"cannot write {settings.output_dir}: {obstacle}")
 
 
 def find_model(name: str | None, progress: Progress) -> ModelSource:

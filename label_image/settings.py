@@ -97,6 +97,11 @@ class Settings(Flags):
         return {flag: path for flag, path in flags.items() if path is not None}
 
     @property
+    def profiles(self) -> tuple[str, ...]:
+        """The flags given that time each launch."""
+        return tuple(name for name, row in ALL.items() if row.is_profile and getattr(self, name))
+
+    @property
     def level(self) -> int:
         """The lowest level that is logged."""
         return logging.WARNING if self.quiet else logging.DEBUG if self.verbose else logging.INFO

@@ -78,7 +78,7 @@ def run_tuned(results: PathResults) -> RunResult | None:
     tuned = None
     with interrupts.ending_here():
         try:
-            full = replace(job, opencl=replace(opencl, tune="full"), quiet=True)
+            full = replace(job, opencl=replace(opencl, tune="full"), is_silent=True)
             tuned = run(full, results.runtime, results.graph)
         except (DelegateFailed, NoDeviceError) as error:
             log_error(error, job.verbose)

@@ -32,12 +32,12 @@ def run(job: Job, runtime: Runtime, graph: Graph) -> RunResult:
 
     Raises: as `open_path`.
     """
-    announced = [] if job.quiet else delegate_names(job)
+    announced = [] if job.is_silent else delegate_names(job)
     with delegate_failures(), open_interpreter(job, runtime, graph, announced) as opened:
-        if not job.quiet:
+        if not job.is_silent:
             _log_state(job, graph, opened)
         times = opened.measure(job.count, job.warmup_runs)
-        if not job.quiet:
+        if not job.is_silent:
             log.info("invoked")
             results.info("average time: %g ms", times.average_ms)
             if opened.delegation and job.profile_rows:
@@ -56,7 +56,7 @@ def run(job: Job, runtime: Runtime, graph: Graph) -> RunResult:
             judged_by=opened.judge,
             times=times,
             profile=opened.node_profile(graph) if job.profile_rows else None,
-            trace=opened.trace(f"label_image, {taken.device}") if taken and job.traces else None,
+            trace=opened.trace(f"label_image, {taken.device}") if taken and job.trace else None,
             longer=opened.measure_longer(job.longer_s) if job.longer_s else None,
         )
 

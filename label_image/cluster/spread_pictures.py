@@ -101,7 +101,7 @@ class SpreadPictures(ManyPictures):
         view = replace(prepared.meaning.view, graph=cast(Any, None))
         local = self._scheduler.workers
         known = ClassifierSettings(
-            replace(job, quiet=True), replace(prepared.meaning, view=view),
+            replace(job, is_silent=True), replace(prepared.meaning, view=view),
             floats=prepared.meaning.head is not CLASSIFICATION,
             compares_all=settings.compares_all, most=settings.num_results_of_several,
             keeps_outputs=settings.output_dir is not None,

@@ -101,7 +101,7 @@ def _profile(
     if job.opencl is not None and job.opencl.isolate:
         why = "with --isolate OpenCL runs in a child process, which is not timed by nodes"
     elif profile is None:
-        apart = replace(job, profile_rows=1, traces=False, quiet=True)
+        apart = replace(job.unreported(), profile_rows=1)
         try:
             waiting = bars.waiting("timing the nodes on OpenCL")
             with open_interpreter(apart, runtime, graph) as opened, waiting:

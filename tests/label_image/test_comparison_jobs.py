@@ -64,7 +64,7 @@ def test_jobs(given: dict[str, Any], expected: list[tuple[str, str, tuple[int, .
     assert [(name, job.cpu_kernels, job.left) for name, job in jobs.items()] == expected
     for name, job in jobs.items():
         assert (job.opencl is None) == (name != GPU_JUDGED)
-        assert (job.quiet, job.profile_rows) == (True, 0)
+        assert (job.is_silent, job.profile_rows) == (True, 0)
 
 
 def test_floats_have_a_reference_if_requested() -> None:

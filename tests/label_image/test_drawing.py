@@ -10,7 +10,8 @@ import pytest
 from PIL import Image
 
 from label_image import drawing
-from label_image.drawing import color_of, draw_scene, format_obstacle, write_drawing
+from label_image.drawing import color_of, draw_scene, write_drawing
+from label_image.flag_fields import picture_obstacle
 from label_image.scene import Scene, mask_of
 from tests.support.views import thing
 
@@ -68,7 +69,7 @@ def test_colours_of_classes_differ() -> None:
 
 @pytest.mark.parametrize("name", ["a.png", "a.JPG", "a.jpeg", "a.bmp", "a.webp", "a.gif"])
 def test_formats(name: str, tmp_path: Path) -> None:
-    assert format_obstacle(name) is None
+    assert picture_obstacle(name) is None
     path = tmp_path / name
     write_drawing(str(path), GRAY, Scene(boxes=[thing(0, 0.5, 0, 0, 200, 100)]), 5)
     with Image.open(path) as image:
@@ -78,7 +79,7 @@ def test_formats(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["a", "a.txt", "png", "a.png.gz"])
 def test_other_names_are_refused(name: str) -> None:
-    assert "is no format of pictures" in str(format_obstacle(name))
+    assert "is no format of pictures" in str(picture_obstacle(name))
 
 
 def test_a_picture_is_never_half_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -245,7 +245,8 @@ def test_a_trace_without_perfetto_is_one_line(
     ran = run(*FILES, "--use_gpu", "--trace", "run.pftrace")
     assert ran.code == 255
     assert ran.lines == [
-        "ERROR: --trace needs perfetto (pip install tflite-opencl[trace]); FILE.json does without"
+        "ERROR: cannot write run.pftrace: it needs perfetto (pip install tflite-opencl[trace]); "
+        "FILE.json does without"
     ]
 
 

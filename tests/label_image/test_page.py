@@ -281,7 +281,10 @@ def test_without_jinja2_the_line_says_what_to_install(
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     ran = run(*FILES, "--report", "r.html")
     assert ran.code == 255
-    assert ran.err[-1] == "ERROR: --report needs jinja2 (pip install tflite-opencl[suite])"
+    assert (
+        ran.err[-1]
+        == "ERROR: cannot write r.html: it needs jinja2 (pip install tflite-opencl[suite])"
+    )
 
 
 def test_several_pictures_have_no_page(files: Path, run: Run) -> None:

@@ -97,7 +97,7 @@ def test_a_child_works_in_the_current_folder(
 def test_a_path_in_a_child_equals_one_here(capfd: pytest.CaptureFixture[str]) -> None:
     model = pooling_model(t((1, 4, 4, 3), "uint8", 1.0, 0))
     graph, pixels = read_model(model), np.arange(144, dtype=np.uint8).reshape(3, 4, 4, 3)
-    job = Job(model, pixels[:1], cpu_kernels="reference", quiet=True, batch=3)
+    job = Job(model, pixels[:1], cpu_kernels="reference", is_silent=True, batch=3)
     with path_in_child(job) as there, open_path(job, find_runtime(), graph) as here:
         assert there.facts.batch == here.facts.batch
         for some in (pixels, pixels[:1]):

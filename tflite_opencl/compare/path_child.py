@@ -156,7 +156,7 @@ def _job(request: Mapping[str, Any], path: RunPath) -> Job:
         opencl=opencl,
         external=(path.library, path.options) if path.library else None,
         profile_rows=int(request["profiling"]),
-        quiet=True,
+        is_silent=True,
         other_inputs=tuple(enumerate(inputs))[1:],
     )
 

@@ -137,7 +137,7 @@ def open_judge(job: Job, runtime: Runtime, graph: Graph, taken: Delegation) -> I
     except ValueError as error:  # the file has several graphs
         raise RunError(f"the chain cannot be judged: {one_line(error)}") from error
     wide = read_model(model)
-    own = replace(job, model=model, cpu_kernels="builtin", profile_rows=0, quiet=True)
+    own = replace(job, model=model, cpu_kernels="builtin", profile_rows=0, is_silent=True)
     with contextlib.ExitStack() as stack:
         try:
             opened = stack.enter_context(open_interpreter(own, runtime, wide))

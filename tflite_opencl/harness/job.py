@@ -6,7 +6,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from numpy.typing import NDArray
@@ -37,10 +37,10 @@ class Job:
     announce_xnnpack: bool = False  # log that XNNPACK runs
     reference: bool = False  # compare the paths with the reference
     profile_rows: int = 0  # rows of node times to log, at most; 0: no profiling
-    traces: bool = False  # whether to time some additional runs for a trace
+    trace: str | None = None  # the file of a trace, for which additional runs are timed
     longer_s: float = 0.0  # minimum time of runs for the comparison; 0: `count` is enough
     level: int = logging.INFO  # lowest level to log
-    quiet: bool = False  # log none of label_image's own lines
+    is_silent: bool = False  # log none of label_image's own lines
     input_number: int = 0  # the index of the model input that `input` is for
     # Values of other inputs, each with its input's index; missing ones are zeros.
     other_inputs: Sequence[tuple[int, NDArray[Any]]] = ()
@@ -50,6 +50,15 @@ class Job:
         """Return the model's graph with the shapes of this job's inputs."""
         shapes = {number: values.shape for number, values in self.other_inputs}
         return with_input_shapes(graph, {**shapes, self.input_number: self.input.shape})
+
+    def unreported(self) -> Job:
+        """Return this job without log lines, profiles and traces."""
+        return replace(self, is_silent=True, profile_rows=0, trace=None)
+
+    @property
+    def is_profiled(self) -> bool:
+        """Whether each launch is timed."""
+        return self.profile_rows > 0 or self.trace is not None
 
     @property
     def library(self) -> str:

@@ -205,8 +205,7 @@ def open_interpreter(
     with contextlib.ExitStack() as stack:
         # Only our delegate's start-up has phases to display.
         with watched() if job.opencl is None else bars.start() as watch:
-            profiling = job.profile_rows > 0 or job.traces
-            options = job.opencl and replace(job.opencl, profiling=profiling)
+            options = job.opencl and replace(job.opencl, profiling=job.is_profiled)
             delegates = stack.enter_context(
                 delegates_for(graph, runtime, options, job.external, job.is_external_last)
             )

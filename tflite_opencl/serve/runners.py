@@ -174,7 +174,7 @@ class _Interpreted:
         if options is not None:
             options = replace(options, min_nodes_per_partition=0)
         first = graph.inputs[0]
-        job = Job(path, np.zeros(first.shape, first.dtype), opencl=options, quiet=True)
+        job = Job(path, np.zeros(first.shape, first.dtype), opencl=options, is_silent=True)
         self._shapes = [tensor.shape for tensor in graph.inputs]
         self._outputs = graph.outputs
         self._stack = contextlib.ExitStack()

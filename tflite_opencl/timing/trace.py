@@ -7,7 +7,6 @@ ui.perfetto.dev opens both.
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import statistics
 from collections.abc import Mapping, Sequence
@@ -47,11 +46,6 @@ class Trace:
     slices: Sequence[TraceSlice]
     counters: Sequence[tuple[str, int, float]]  # track, time in ns, value
     has_timers: bool  # False: device timers are not usable, so the kernels are one slice
-
-
-def can_write(path: str) -> bool:
-    """Whether the dependencies of this file's format are installed."""
-    return path.endswith(".json") or importlib.util.find_spec("perfetto") is not None
 
 
 def trace_of(

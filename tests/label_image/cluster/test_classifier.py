@@ -29,7 +29,7 @@ COLOURS = ("blue", "green", "red")
 def classifier(pictures: Path) -> Iterator[ClassificationWork]:
     words = ("-m", "model.tflite", "-l", "labels.txt", "-i", "pictures", "--batch", "2")
     prepared = prepare(flags.parse(words))
-    job = replace(job_of_many(prepared), quiet=True)
+    job = replace(job_of_many(prepared), is_silent=True)
     view = replace(prepared.meaning.view, graph=cast(Any, None))
     known = ClassifierSettings(
         job, replace(prepared.meaning, view=view), floats=False, compares_all=True,
