@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Frozen records passed from ops to planning: launches, alternatives, programs.
+"""Frozen records passed from ops to planning: launches, alternatives, schedules.
 
 Nothing here touches OpenCL: a launch names a kernel, it does not hold one.
 """
@@ -135,7 +135,7 @@ class Alternative:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Step:
-    """A node of a program and its chosen alternative."""
+    """A node of a schedule and its chosen alternative."""
 
     node_index: int
     op: str
@@ -154,8 +154,8 @@ class NodeAlternatives:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Program:
-    """Everything needed to run one partition, before memory is planned."""
+class Schedule:
+    """The launches of one partition in order, before memory is planned."""
 
     steps: tuple[Step, ...]
     inputs: tuple[Tensor, ...]  # copied in before a run
@@ -177,7 +177,7 @@ class Program:
                 found[result] = found.get(source, source)
         return found
 
-    def specialised(self) -> Program:
+    def specialised(self) -> Schedule:
         """Return a copy with every launch specialised."""
         steps = (replace(s, alternative=s.alternative.specialised()) for s in self.steps)
         return replace(self, steps=tuple(steps))

@@ -498,7 +498,7 @@ def test_device_kinds_have_folders_of_kernels_and_launches() -> None:
     assert kinds == {path.parent.name for path in launches.glob("*/__init__.py")}
 
 
-OF_SEVERAL = ("runtime_joined", "runtime_persistent")  # these run tiles of other kernels
+OF_SEVERAL = ("runtime_fused", "runtime_persistent")  # these run tiles of other kernels
 
 
 @every_kernel
@@ -539,7 +539,7 @@ _ROUNDING = ("requantize", "requantize_once", "rounding_doubling_high_mul")
 def test_kernel_functions_can_share_a_program(path: Path) -> None:
     text = re.sub(r"//.*|/\*.*?\*/", "", path.read_text())
     own = re.findall(r"^(?:static|kernel)\b.*", text, re.MULTILINE)
-    allowed = ("LOCAL(", "void runtime_persistent(", "kernel void runtime_joined(")
+    allowed = ("LOCAL(", "void runtime_persistent(", "kernel void runtime_fused(")
     assert [line for line in own if not any(words in line for words in allowed)] == []
     for name in {*re.findall(r"\bLOCAL\((\w+)\)\(", text), *_ROUNDING}:
         assert not re.search(rf"(?<!\w){name}(?:2|4|8|16)?\(", text), f"{name} without LOCAL"

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from delegate.graph.ir import Tensor
-from delegate.launch import Constant, Launch, Program, constants_of, size_bytes
+from delegate.launch import Constant, Launch, Schedule, constants_of, size_bytes
 from delegate.plan.per_group_copies import GroupCopies, group_copies, no_group_copies
 from delegate.plan.record import NO_REGION, ArenaConstant, MemoryPlan, Region
 
@@ -29,7 +29,7 @@ HEAD_INTS = 2  # before a launch's parameters, read by KERNEL of kernel.clh
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MemoryLayout:
-    """The memory layout of a program; offsets and sizes are in bytes."""
+    """The memory layout of a schedule; offsets and sizes are in bytes."""
 
     batch: int
     slot_bytes: int  # the arena of one batch element; slots are contiguous
@@ -87,34 +87,34 @@ class MemoryLayout:
 
 
 def layout_of(
-    program: Program, batch: int = 1, is_whole: bool = False, region: Region = NO_REGION
+    schedule: Schedule, batch: int = 1, is_whole: bool = False, region: Region = NO_REGION
 ) -> MemoryLayout:
-    """Return the layout of a program for a batch.
+    """Return the layout of a schedule for a batch.
 
     `is_whole`: all launches are one kernel; else each node's results are complete after its last
     launch. `region`: of persistent values at the start of a shared arena.
     """
     # A batch keeps the device busy by itself.
-    copies = group_copies(program) if is_whole and batch == 1 else no_group_copies(program)
+    copies = group_copies(schedule) if is_whole and batch == 1 else no_group_copies(schedule)
     phases: Sequence[int]
     if is_whole:
-        phases = phases_of(program, copies)
+        phases = phases_of(schedule, copies)
     else:
-        phases = [n for n, step in enumerate(program.steps) for _ in step.alternative.launches]
-    slot_bytes, offsets = plan_arena(program, phases, copies, region)
-    copy_bytes, own = plan_group_copies(program, copies)
+        phases = [n for n, step in enumerate(schedule.steps) for _ in step.alternative.launches]
+    slot_bytes, offsets = plan_arena(schedule, phases, copies, region)
+    copy_bytes, own = plan_group_copies(schedule, copies)
     offsets = {**offsets, **{tensor: slot_bytes + offset for tensor, offset in own.items()}}
-    sizes = (HEAD_INTS + len(launch.params) for launch in program.launches)
+    sizes = (HEAD_INTS + len(launch.params) for launch in schedule.launches)
     return MemoryLayout(
         batch=batch,
         slot_bytes=slot_bytes,
-        inputs=tuple((offsets[tensor], size_bytes(tensor)) for tensor in program.inputs),
-        outputs=tuple((offsets[tensor], size_bytes(tensor)) for tensor in program.outputs),
+        inputs=tuple((offsets[tensor], size_bytes(tensor)) for tensor in schedule.inputs),
+        outputs=tuple((offsets[tensor], size_bytes(tensor)) for tensor in schedule.outputs),
         offsets=offsets,
         arena_constants={t: offset for t, offset in offsets.items() if t.data is not None},
         firsts=tuple(accumulate(sizes, initial=HEAD_INTS))[:-1],
         phases=phases,
-        constant_bytes=plan_constants(constants_of(program.launches))[0],
+        constant_bytes=plan_constants(constants_of(schedule.launches))[0],
         group_copies=copies,
         group_copy_bytes=copy_bytes,
         region=region,
@@ -126,13 +126,13 @@ def block_of(blocks: Sequence[int], first: int, fields: int) -> Bytes:
     return as_bytes(np.array(blocks[first - HEAD_INTS : first + fields], np.int32))
 
 
-def phases_of(program: Program, copies: GroupCopies) -> tuple[int, ...]:
+def phases_of(schedule: Schedule, copies: GroupCopies) -> tuple[int, ...]:
     """Return a phase for each launch; launches of a phase are independent.
 
     None reads or writes what another of the phase writes, nor writes what another reads, except
     in per-group copies, which each group computes in order.
     """
-    launches, root, own = program.launches, program.roots(), copies.tensors
+    launches, root, own = schedule.launches, schedule.roots(), copies.tensors
     phases = [0] * len(launches)
     read: set[Tensor] = set()  # in the current phase
     written: set[Tensor] = set()
@@ -150,7 +150,7 @@ def phases_of(program: Program, copies: GroupCopies) -> tuple[int, ...]:
 
 
 def plan_arena(
-    program: Program, phases: Sequence[int], copies: GroupCopies, region: Region = NO_REGION
+    schedule: Schedule, phases: Sequence[int], copies: GroupCopies, region: Region = NO_REGION
 ) -> tuple[int, Mapping[Tensor, int]]:
     """Return the arena's size and each tensor's offset, both in bytes; `phases`: MemoryLayout's.
 
@@ -160,7 +160,7 @@ def plan_arena(
     writes the new one in its place, without a copy. What per-group launches read stays live to
     the end of the run.
     """
-    root, own = program.roots(), copies.tensors
+    root, own = schedule.roots(), copies.tensors
     touched: dict[Tensor, list[int]] = defaultdict(list)  # in which phases; -1: before the run
     now, end = 0, max(phases, default=0) + 1
 
@@ -168,10 +168,10 @@ def plan_arena(
         if tensor not in own:
             touched[root.get(tensor, tensor)].append(phase)
 
-    for tensor in program.inputs:
+    for tensor in schedule.inputs:
         touch(tensor, -1)
     places = iter(enumerate(phases))
-    for step in program.steps:
+    for step in schedule.steps:
         if step.alternative.view is not None:
             touch(step.alternative.view[0], now)
         for launch in step.alternative.launches:
@@ -181,19 +181,19 @@ def plan_arena(
             if place in copies.launches:
                 for tensor in launch.reads:
                     touch(tensor, end)
-    for tensor in program.outputs:
+    for tensor in schedule.outputs:
         touch(tensor, end)
-    homes = _in_place_outputs(program, touched, root)
+    homes = _in_place_outputs(schedule, touched, root)
     for tensor in homes:
         del touched[tensor]
     for tensor in touched:
         if tensor.data is not None:
             touched[tensor] = [-1, end]
-    for tensor in program.inputs:
+    for tensor in schedule.inputs:
         if tensor.state_name:
             touched[tensor].append(end)
     fixed = {
-        tensor: at for tensor, at in _region_offsets(region, program).items() if tensor in touched
+        tensor: at for tensor, at in _region_offsets(region, schedule).items() if tensor in touched
     }
     free = {tensor: phases for tensor, phases in touched.items() if tensor not in fixed}
     size, offsets = _place_tensors(free, region.size_bytes)
@@ -203,9 +203,9 @@ def plan_arena(
     return size, offsets
 
 
-def plan_group_copies(program: Program, copies: GroupCopies) -> tuple[int, Mapping[Tensor, int]]:
+def plan_group_copies(schedule: Schedule, copies: GroupCopies) -> tuple[int, Mapping[Tensor, int]]:
     """Return the size of a group's copies, and each tensor's offset in them."""
-    launches, root, own = program.launches, program.roots(), copies.tensors
+    launches, root, own = schedule.launches, schedule.roots(), copies.tensors
     touched: dict[Tensor, list[int]] = defaultdict(list)
     for now, place in enumerate(copies.order):
         for tensor in (*launches[place].reads, *launches[place].writes):
@@ -242,26 +242,28 @@ def _place_tensors(
     return size + SLACK_BYTES, offsets
 
 
-def _region_offsets(region: Region, program: Program) -> Mapping[Tensor, int]:
-    """Return the offsets of a program's persistent inputs, and of new values without an old one."""
-    root, offsets = program.roots(), region.offsets
-    found = {tensor.state_name: tensor for tensor in program.inputs if tensor.state_name in offsets}
-    new = {t.state_name: root.get(t, t) for t in program.outputs if t.state_name in offsets}
+def _region_offsets(region: Region, schedule: Schedule) -> Mapping[Tensor, int]:
+    """Return the offsets of persistent inputs, and of new values without an old one."""
+    root, offsets = schedule.roots(), region.offsets
+    found = {
+        tensor.state_name: tensor for tensor in schedule.inputs if tensor.state_name in offsets
+    }
+    new = {t.state_name: root.get(t, t) for t in schedule.outputs if t.state_name in offsets}
     made = {tensor: name for name, tensor in new.items() if name not in found}
     places = {tensor: offsets[name] for tensor, name in made.items() if tensor.data is None}
     return places | {tensor: offsets[name] for name, tensor in found.items()}
 
 
 def _in_place_outputs(
-    program: Program, touched: Mapping[Tensor, Sequence[int]], root: Mapping[Tensor, Tensor]
+    schedule: Schedule, touched: Mapping[Tensor, Sequence[int]], root: Mapping[Tensor, Tensor]
 ) -> dict[Tensor, Tensor]:
     """Return the persistent values that can be updated in place: new value -> old one.
 
     No launch may read the old value from the phase on that writes the new one.
     """
-    old = {tensor.state_name: tensor for tensor in program.inputs if tensor.state_name}
+    old = {tensor.state_name: tensor for tensor in schedule.inputs if tensor.state_name}
     homes: dict[Tensor, Tensor] = {}
-    for tensor in program.outputs:
+    for tensor in schedule.outputs:
         new, home = root.get(tensor, tensor), old.get(tensor.state_name)
         if home is None or new in homes:
             continue

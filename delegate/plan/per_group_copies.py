@@ -11,7 +11,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from delegate.graph.ir import Tensor
-from delegate.launch import Launch, Program, size_bytes
+from delegate.launch import Launch, Schedule, size_bytes
 
 # A launch of one tile keeps all other groups waiting, so repeating it is free. With more tiles it
 # pays only if a core holds the data in its L1 cache.
@@ -22,25 +22,25 @@ _MOST_WEIGHTS = 1 << 13  # bytes of constants
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GroupCopies:
-    """The launches and tensors of a program that are duplicated per group."""
+    """The launches and tensors of a schedule that are duplicated per group."""
 
     order: tuple[int, ...]  # indices of the launches in execution order
     launches: frozenset[int]  # indices of those that each group runs
     tensors: frozenset[Tensor]  # their outputs, and views of these
 
 
-def no_group_copies(program: Program) -> GroupCopies:
+def no_group_copies(schedule: Schedule) -> GroupCopies:
     """Return the record without any per-group launch."""
-    return GroupCopies(tuple(range(len(program.launches))), frozenset(), frozenset())
+    return GroupCopies(tuple(range(len(schedule.launches))), frozenset(), frozenset())
 
 
-def group_copies(program: Program) -> GroupCopies:
+def group_copies(schedule: Schedule) -> GroupCopies:
     """Return the launches and tensors to duplicate per group.
 
     A group that starts late runs such a launch late. So no later launch may overwrite what it
     reads, and memory planning keeps that live to the end of a run.
     """
-    launches, root = program.launches, program.roots()
+    launches, root = schedule.launches, schedule.roots()
     reads = [[root.get(tensor, tensor) for tensor in each.reads] for each in launches]
     writes = [[root.get(tensor, tensor) for tensor in each.writes] for each in launches]
     writers: dict[Tensor, list[int]] = {}  # indices
@@ -48,9 +48,9 @@ def group_copies(program: Program) -> GroupCopies:
         for tensor in written:
             writers.setdefault(tensor, []).append(place)
     # The host accesses these.
-    shared = {root.get(tensor, tensor) for tensor in (*program.inputs, *program.outputs)}
+    shared = {root.get(tensor, tensor) for tensor in (*schedule.inputs, *schedule.outputs)}
     # updated in place
-    kept = {tensor for tensor in program.inputs if tensor.state_name}
+    kept = {tensor for tensor in schedule.inputs if tensor.state_name}
     one_item = any(launch.group_items == 1 for launch in launches)
     found = {
         place

@@ -19,11 +19,11 @@ from delegate.launch import Requirement
 
 # Dispatch modes: one call per launch; one call for consecutive launches of few tiles; or all
 # launches in one persistent kernel, which claims their tiles.
-ONE_BY_ONE, JOINED, PERSISTENT = DISPATCH_MODES = ("one by one", "joined", "persistent")
+ONE_BY_ONE, FUSED, PERSISTENT = DISPATCH_MODES = ("one by one", "fused", "persistent")
 
 
 class Region(NamedTuple):
-    """The start of an arena that executors of several programs share: persistent values."""
+    """The start of an arena that executors of several schedules share: persistent values."""
 
     offsets: Mapping[str, int]  # by name, in bytes
     size_bytes: int

@@ -129,7 +129,7 @@ def _rows(
     times: Mapping[int, float | str],
 ) -> list[NodeRow]:
     device = {row.node: row.microseconds for row in profile.rows} if profile else {}
-    homes = profile.joined if profile else {}
+    homes = profile.fused if profile else {}
     rows = []
     for node in graph.nodes:
         verdict = taken.verdicts[node.index] if taken else None
@@ -138,8 +138,8 @@ def _rows(
         note = verdict.reason if verdict else None
         is_ours = verdict is not None and verdict.is_taken
         if is_ours and profile is not None and own is None:
-            joined = f"node {home}'s kernel computes it, too"
-            note = "it launches nothing" if home is None else joined
+            fused = f"node {home}'s kernel computes it, too"
+            note = "it launches nothing" if home is None else fused
         cpu, why = (on_cpu, None) if isinstance(on_cpu, float) else (None, on_cpu)
         notes = "; ".join(filter(None, [note, why]))
         place = OPENCL if is_ours else CPU

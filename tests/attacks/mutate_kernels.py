@@ -46,7 +46,7 @@ COPIED = (".ci", "assets", "delegate", "kernels", "label_image", "tests", "tflit
 RUNTIME_TESTS = {
     "runtime_isa": ["tests/delegate/guard/probing/test_probe.py"],
     "runtime_self_test": ["tests/delegate/guard/probing/test_probe.py"],
-    "runtime_joined": ["tests/delegate/plan/dispatch/test_fused_launches.py"],
+    "runtime_fused": ["tests/delegate/plan/dispatch/test_fused_launches.py"],
     "runtime_persistent": ["tests/delegate/plan/dispatch/test_persistent_launch.py"],
     "runtime_rates": ["tests/tflite_opencl/test_info.py"],
 }

@@ -269,7 +269,7 @@ def test_forced_dispatch_mode_is_used(numbers: str, device: DeviceInfo) -> None:
         result = engine.executor(partition_of(graph, range(2)), engine.target(installed_rules()))
     assert result.dispatch_mode == ONE_BY_ONE
     assert {e.is_specialised for step in result.plan.steps for e in step.launches} == {
-        numbers == "literal"
+        numbers == "specialised"
     }
 
 

@@ -13,8 +13,8 @@ import pytest
 from delegate import DeviceInfo, Options
 from delegate.engine import Engine
 from delegate.isa import ORDERS
-from delegate.launch import Program
-from delegate.plan.record import DISPATCH_MODES, JOINED, ONE_BY_ONE, PERSISTENT
+from delegate.launch import Schedule
+from delegate.plan.record import DISPATCH_MODES, FUSED, ONE_BY_ONE, PERSISTENT
 from delegate.plan.tuning import bench
 from delegate.plan.tuning.chooser import Choice, Chooser
 from delegate.plan.tuning.dispatch import DispatchChooser, Selection
@@ -23,7 +23,7 @@ from delegate.run.executor import Executor
 from delegate.target import Rules
 from tests.support.model import graph_of, op, t
 from tests.support.nets import conv_pool, net
-from tests.support.programs import executor_of, planner_of, selection_of
+from tests.support.schedules import executor_of, planner_of, selection_of
 from tests.support.tiers import slow
 
 pytestmark = pytest.mark.usefixtures("no_choices")
@@ -32,7 +32,7 @@ CHAIN = net([("ADD", [0, 0], 1), ("ADD", [1, 0], 2)])
 
 
 def offers(engine: Engine, form: str) -> bool:
-    return form in (ONE_BY_ONE, PERSISTENT if engine.device.proven & ORDERS else JOINED)
+    return form in (ONE_BY_ONE, PERSISTENT if engine.device.proven & ORDERS else FUSED)
 
 
 @slow
@@ -150,9 +150,9 @@ def test_choice_among_some_dispatch_modes_is_not_reused_for_all(
     signatures = set()
     for profiling in (False, True):
         engine = Engine(Options(device.index, profiling=profiling))
-        program = selection_of(engine, CHAIN).program
+        schedule = selection_of(engine, CHAIN).schedule
         modes.clear()
-        planner_of(engine)._dispatch_chooser("").fastest([program, program], 1)
+        planner_of(engine)._dispatch_chooser("").fastest([schedule, schedule], 1)
         signatures.add(modes[0])
     assert len(signatures) == 2
 
@@ -218,9 +218,9 @@ def test_wrong_dispatch_mode_is_not_used(
             number == len(found) - 1 for number in range(len(found))
         ]  # tried from last to first
 
-    def noted(self: DispatchChooser, programs: Sequence[Program], *more: Any) -> Selection:
-        counts.append(len(programs))
-        return fastest(self, programs, *more)
+    def noted(self: DispatchChooser, schedules: Sequence[Schedule], *more: Any) -> Selection:
+        counts.append(len(schedules))
+        return fastest(self, schedules, *more)
 
     counts: list[int] = []
     fastest = DispatchChooser.fastest

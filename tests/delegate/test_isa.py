@@ -22,7 +22,7 @@ from delegate.isa import (
     tried_on,
 )
 from delegate.plan.sources import files
-from tests.support.cases import EVERY_WAY
+from tests.support.cases import EVERY_STRATEGY
 
 
 def test_names_are_unique() -> None:
@@ -86,7 +86,7 @@ def test_groups() -> None:
     results = {*instructions("cpu"), *instructions("gpu")}
     assert that_need(ASSEMBLY) == results | {"order_x86", "order_arm", "order_ptx"}
     # each has a strategy that runs, and so builds, its kernels
-    assert results == {name for way in EVERY_WAY for name in way.isa}
+    assert results == {name for strategy in EVERY_STRATEGY for name in strategy.isa}
     assert [dot.name for dot in DOTS][:4] == ["dot", "mixed_dot", "arm_dot", "qcom_dot"]
     assert [each.name for each in LOOKUPS] == ["vnni", "avx2"]
     for each in LOOKUPS:

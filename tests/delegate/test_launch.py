@@ -26,7 +26,7 @@ from delegate.run.executor import Executor
 from delegate.target import Target
 from tests.support.compare import interpreter, invoke
 from tests.support.nets import assert_equal_outputs, delegate_for, net
-from tests.support.programs import executor_of, selection_of
+from tests.support.schedules import executor_of, selection_of
 from tests.support.tiers import slow
 
 NAME = "with a temporary"
@@ -102,9 +102,9 @@ def test_every_dispatch_mode_runs_temporaries(
 ) -> None:
     engine = Engine(Options(device.index, tune="off", alternative=NAME))
     loaded = executor_of(engine, GRAPH)
-    program = selection_of(engine, GRAPH).program
-    program = program.specialised() if is_literal else program
-    executor = planned_executor(engine.device, Kernels(engine.device), program, dispatch_mode=form)
+    schedule = selection_of(engine, GRAPH).schedule
+    schedule = schedule.specialised() if is_literal else schedule
+    executor = planned_executor(engine.device, Kernels(engine.device), schedule, dispatch_mode=form)
     if form == ONE_BY_ONE or engine.device.proven & ORDERS:
         assert executor.dispatch_mode == form
     inputs = random_inputs(loaded)

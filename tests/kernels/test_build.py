@@ -16,7 +16,7 @@ import pytest
 from delegate import DeviceError, DeviceInfo, ops
 from delegate.errors import Unsupported
 from delegate.guard.probing.probe import examine
-from delegate.guard.probing.self_tests import device_launch, program_of
+from delegate.guard.probing.self_tests import device_launch, schedule_of
 from delegate.inspect import KernelBuildError, Node
 from delegate.isa import FEATURES, FP16, FP16_STORAGE, INTEGER_DOT_PRODUCT
 from delegate.launch import Alternative, Launch
@@ -30,7 +30,7 @@ from delegate.run import programs as runtime_programs
 from delegate.run.device import Device
 from delegate.run.programs import OPTIONS, Programs
 from delegate.target import Rules, Target
-from tests.support.cases import EVERY_WAY, WAYS, Way, emulated, has_isa
+from tests.support.cases import EVERY_STRATEGY, STRATEGIES, Strategy, emulated, has_isa
 from tests.support.nodes import built_nodes, valid_nodes
 from tests.support.tiers import slow
 
@@ -45,7 +45,7 @@ FORBIDDEN = {
 }
 
 # Of an attribute NVIDIA's compiler gives every kernel itself; of vectors wider than the device's in
-# the built-in functions' own declarations, which a forced way may ask for.
+# the built-in functions' own declarations, which a forced strategy may ask for.
 REMARK = re.compile(
     r"Function \w+ is a kernel, so overriding noinline attribute"
     r"|without 'avx512f' enabled changes the ABI|failed to build the program"
@@ -69,25 +69,27 @@ class RecordingTarget(Target):
 
 
 def lowered(
-    node: Node, asked: Sequence[tuple[Way, RecordingTarget, dict[str, Any]]]
-) -> Iterator[tuple[tuple[Alternative, ...], list[Way]]]:
+    node: Node, asked: Sequence[tuple[Strategy, RecordingTarget, dict[str, Any]]]
+) -> Iterator[tuple[tuple[Alternative, ...], list[Strategy]]]:
     """Yield each set of a node's alternatives, and the strategies with which it occurs.
 
     `asked`: ways, their targets, and those targets' facts.
 
     Lowering is pure: targets that agree in all facts that it reads have the same alternatives.
     """
-    known: list[tuple[dict[str, Any], tuple[Alternative, ...], list[Way]]] = []
-    for way, target, facts in asked:
-        for read, _, ways in known:
+    known: list[tuple[dict[str, Any], tuple[Alternative, ...], list[Strategy]]] = []
+    for strategy, target, facts in asked:
+        for read, _, strategies in known:
             if all(facts[name] == value for name, value in read.items()):
-                ways.append(way)
+                strategies.append(strategy)
                 break
         else:
             RecordingTarget.noted.clear()
             result = _lowered(node, target)
-            known.append(({name: facts[name] for name in RecordingTarget.noted}, result, [way]))
-    yield from ((result, ways) for _, result, ways in known)
+            known.append(
+                ({name: facts[name] for name in RecordingTarget.noted}, result, [strategy])
+            )
+    yield from ((result, strategies) for _, result, strategies in known)
 
 
 def _lowered(node: Node, target: Target) -> tuple[Alternative, ...]:
@@ -101,11 +103,11 @@ def _lowered(node: Node, target: Target) -> tuple[Alternative, ...]:
 
 
 # Vectors of eight floats occur only with fp16.
-EIGHT_HALVES = Way("eight halves", {"device_type": "gpu", "load_lanes": 8})
-PLACES = {way.name: place for place, way in enumerate(EVERY_WAY)}
+EIGHT_HALVES = Strategy("eight halves", {"device_type": "gpu", "load_lanes": 8})
+PLACES = {strategy.name: place for place, strategy in enumerate(EVERY_STRATEGY)}
 
 
-def in_halves(alternative: Alternative) -> Iterator[tuple[Launch, Way]]:
+def in_halves(alternative: Alternative) -> Iterator[tuple[Launch, Strategy]]:
     """Yield an alternative's launches with fp16, if it supports it."""
     types = ("ELEM", "RESULT")
     if {launch.defines.get(of, "float") for launch in alternative.launches for of in types} != {
@@ -115,24 +117,26 @@ def in_halves(alternative: Alternative) -> Iterator[tuple[Launch, Way]]:
     for isa in (frozenset({FP16_STORAGE}), frozenset({FP16_STORAGE, FP16})):
         half = fp16_alternative(alternative, {}, FP16 in isa)
         if half is not None:
-            yield from ((launch, Way("halves", {"isa": isa})) for launch in half.launches)
+            yield from ((launch, Strategy("halves", {"isa": isa})) for launch in half.launches)
 
 
 @cache
-def _launches() -> dict[str, tuple[Launch, Way]]:
+def _launches() -> dict[str, tuple[Launch, Strategy]]:
     """Return a launch and a strategy for each set of macros, by a readable name."""
-    results = [(device_launch()[0], WAYS[0])]
+    results = [(device_launch()[0], STRATEGIES[0])]
     for feature in FEATURES:
         # The compiler's dot products; the self-test of orders, which uses assembly elsewhere.
         if feature.needs == INTEGER_DOT_PRODUCT or feature.name.startswith("order_"):
             continue
-        way = Way(feature.name, {"isa": frozenset({feature.name})})
-        results.append((program_of(feature).launches[0], WAYS[0] if feature.macro else way))
-    results.append((registers_launch(1), WAYS[0]))
-    results += [(rate_launch(family, 1, 1), WAYS[0]) for family in ("float", "quant8")]
+        strategy = Strategy(feature.name, {"isa": frozenset({feature.name})})
+        results.append(
+            (schedule_of(feature).launches[0], STRATEGIES[0] if feature.macro else strategy)
+        )
+    results.append((registers_launch(1), STRATEGIES[0]))
+    results += [(rate_launch(family, 1, 1), STRATEGIES[0]) for family in ("float", "quant8")]
     targets = [
-        (way, RecordingTarget(**{**way.facts, "rules": rules}))
-        for way in (*EVERY_WAY, EIGHT_HALVES)
+        (strategy, RecordingTarget(**{**strategy.facts, "rules": rules}))
+        for strategy in (*EVERY_STRATEGY, EIGHT_HALVES)
         for twice in (False, True)
         for rules in [
             Rules(
@@ -146,38 +150,39 @@ def _launches() -> dict[str, tuple[Launch, Way]]:
     ]
     names = Target.__dataclass_fields__
     pairs = [
-        (way, target, {name: getattr(target, name) for name in names}) for way, target in targets
+        (strategy, target, {name: getattr(target, name) for name in names})
+        for strategy, target in targets
     ]
     for node in built_nodes():
-        for alternatives, ways in lowered(node, pairs):
-            results += launches_of(alternatives, ways)
-    named: dict[str, tuple[Launch, Way]] = {}
-    for launch, way in results:
+        for alternatives, strategies in lowered(node, pairs):
+            results += launches_of(alternatives, strategies)
+    named: dict[str, tuple[Launch, Strategy]] = {}
+    for launch, strategy in results:
         chosen_macros = [f"{name}={value}" for name, value in launch.defines.items()]
         name = "-".join([launch.kernel, *chosen_macros]).lower()
-        if name not in named or asks_for(way) < asks_for(named[name][1]):
-            named[name] = launch, way
+        if name not in named or asks_for(strategy) < asks_for(named[name][1]):
+            named[name] = launch, strategy
     return named
 
 
 def launches_of(
-    alternatives: Sequence[Alternative], ways: Sequence[Way]
-) -> Iterator[tuple[Launch, Way]]:
+    alternatives: Sequence[Alternative], strategies: Sequence[Strategy]
+) -> Iterator[tuple[Launch, Strategy]]:
     """Yield the launches of alternatives, each with the strategy to build it with."""
-    forced = [way for way in ways if way is not EIGHT_HALVES]
+    forced = [strategy for strategy in strategies if strategy is not EIGHT_HALVES]
     for is_emulated in (False, True):
-        of_kind = [way for way in forced if way.is_emulated == is_emulated]
+        of_kind = [strategy for strategy in forced if strategy.is_emulated == is_emulated]
         for alternative in alternatives if of_kind else ():
             chosen = emulated(alternative) if is_emulated else alternative
             yield from ((launch, min(of_kind, key=asks_for)) for launch in chosen.launches)
-    if not all(way.isa or way.is_emulated for way in ways):
+    if not all(strategy.isa or strategy.is_emulated for strategy in strategies):
         for alternative in alternatives:
             yield from in_halves(alternative)
 
 
-def asks_for(way: Way) -> tuple[int, int]:
+def asks_for(strategy: Strategy) -> tuple[int, int]:
     """Return the number of a strategy's requirements; the first one with the fewest is used."""
-    return len(way.isa), PLACES.get(way.name, 0)
+    return len(strategy.isa), PLACES.get(strategy.name, 0)
 
 
 @pytest.fixture
@@ -225,9 +230,9 @@ def test_kernels_build_without_warnings_or_optional_types(
     file: str, kernels: Kernels, device: DeviceInfo
 ) -> None:
     builds = {
-        name: build(launch, way)
-        for name, (launch, way) in _launches().items()
-        if launch.file == file and has_isa(way, device)
+        name: build(launch, strategy)
+        for name, (launch, strategy) in _launches().items()
+        if launch.file == file and has_isa(strategy, device)
     }
     if not builds:
         pytest.skip(f"{device.name} has not proven what these kernels need")
@@ -242,11 +247,11 @@ def test_kernels_build_without_warnings_or_optional_types(
     assert wrong == {}
 
 
-def build(launch: Launch, way: Way) -> str:
+def build(launch: Launch, strategy: Strategy) -> str:
     """Return the source of a launch's program, without optional types."""
     # A device with the required instructions has the optional types, too.
     # OpenCL C 1.2 allows half as a storage type.
-    may_have_all = bool(way.isa) or "HALVES" in launch.defines
+    may_have_all = bool(strategy.isa) or "HALVES" in launch.defines
     return source_of(launch.file, defines_of(launch, True) | ({} if may_have_all else FORBIDDEN))
 
 
@@ -284,16 +289,16 @@ def side_by_side(source: str) -> str:
     return own + "".join(f"\n#undef {macro}" for macro in macros) + "\n"
 
 
-def _fallback_launch(op: str) -> tuple[Launch, Way]:
+def _fallback_launch(op: str) -> tuple[Launch, Strategy]:
     """Return the launch of an 8-bit node that needs least of a device."""
-    way = WAYS[0]
-    return _lowered(valid_nodes("uint8")[op], Target(**way.facts))[-1].launches[0], way
+    strategy = STRATEGIES[0]
+    return _lowered(valid_nodes("uint8")[op], Target(**strategy.facts))[-1].launches[0], strategy
 
 
 def test_warning_is_detected(kernels: Kernels) -> None:
-    launch, way = _fallback_launch("AVERAGE_POOL_2D")
-    source = build(launch, way)
-    wrong = build(replace(launch, defines={**launch.defines, "TAKES_MAX": "(1 / 0)"}), way)
+    launch, strategy = _fallback_launch("AVERAGE_POOL_2D")
+    source = build(launch, strategy)
+    wrong = build(replace(launch, defines={**launch.defines, "TAKES_MAX": "(1 / 0)"}), strategy)
     assert complaints_alone(kernels, "pool_2d", source) == []
     for each in (wrong, "".join(map(side_by_side, (source, wrong, source)))):
         with pytest.raises(DeviceError, match="division by zero"):

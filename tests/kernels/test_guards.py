@@ -8,13 +8,13 @@ import pytest
 from delegate import DeviceInfo
 from delegate.plan import sources
 from tests.delegate.ops.test_gather import gather
-from tests.support.cases import GROUPS, Way, assert_exact_way
+from tests.support.cases import GROUPS, Strategy, assert_exact_strategy
 from tests.support.model import chain_model
 
 
-@pytest.mark.parametrize("way", GROUPS, ids=str)
+@pytest.mark.parametrize("strategy", GROUPS, ids=str)
 def test_write_past_end_is_detected(
-    device: DeviceInfo, way: Way, monkeypatch: pytest.MonkeyPatch
+    device: DeviceInfo, strategy: Strategy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read = sources.text_of
     monkeypatch.setattr(
@@ -23,4 +23,4 @@ def test_write_past_end_is_detected(
     # 64 bytes, so that no alignment padding follows the output.
     model = chain_model([gather((5, 16), [4, 0, 3, 3])])
     with pytest.raises(AssertionError, match=r"bytes written behind .* the first 0 bytes past"):
-        assert_exact_way(model, device, way)
+        assert_exact_strategy(model, device, strategy)

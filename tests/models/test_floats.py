@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from delegate import DeviceInfo, OpenCLDelegate
 from delegate.inspect import read_model, write_model
-from tests.support.cases import LANES_8, SIMT, Way, forced
+from tests.support.cases import LANES_8, SIMT, Strategy, forced
 from tests.support.compare import assert_close, interpreter, invoke, refusals
 from tests.support.floats import exact_doubles
 from tests.support.shared import model_path, picture_path, picture_paths
@@ -52,12 +52,12 @@ def test_mobilenet_v1_0_25_128(device: DeviceInfo) -> None:
 
 
 @slow
-@pytest.mark.parametrize("way", [None, SIMT, LANES_8], ids=str)
-def test_every_layer_is_within_bound(device: DeviceInfo, way: Way | None) -> None:
+@pytest.mark.parametrize("strategy", [None, SIMT, LANES_8], ids=str)
+def test_every_layer_is_within_bound(device: DeviceInfo, strategy: Strategy | None) -> None:
     graph = read_model(model_path(MODEL))
     computed = tuple(tensor for node in graph.nodes for tensor in node.outputs)
     model = write_model(dataclasses.replace(graph, outputs=computed))
-    with forced(way or Way("its own")):
+    with forced(strategy or Strategy("its own")):
         delegate = OpenCLDelegate(model, device.index, tune="off")
         ours = interpreter(model, delegate)
     assert refusals(delegate) == {}

@@ -15,13 +15,13 @@ from delegate import DeviceInfo
 from delegate.inspect import Graph, Node, write_model
 from tests.support.cases import (
     RUN,
-    Way,
+    Strategy,
     changed,
     forced,
     quantization,
     require_isa,
     scales,
-    way_on,
+    strategy_on,
     zero_points,
 )
 from tests.support.compare import Arrays, assert_within, inputs_for
@@ -52,7 +52,7 @@ def floats_of_all_sizes() -> NDArray[np.float32]:
 def assert_float_function(
     graph: Graph,
     device: DeviceInfo,
-    way: Way,
+    strategy: Strategy,
     magnitude: Magnitude,
     terms: int = 1,
     inputs: Sequence[Arrays] | None = None,
@@ -70,8 +70,8 @@ def assert_float_function(
         places = np.where(np.isfinite(places), places, 0)
         return [2 * np.sqrt(terms) * places + float(np.finfo(np.float32).tiny)]
 
-    require_isa(way, device)
-    with forced(way):
+    require_isa(strategy, device)
+    with forced(strategy):
         assert_within(write_model(graph), device, bounds, inputs=inputs)
     RUN[graph.nodes[0].op] += 1
 
@@ -98,15 +98,15 @@ def functions(
     )
 
 
-def assert_drawn(graph: Graph, device: DeviceInfo, way: Way, seed: int) -> None:
+def assert_drawn(graph: Graph, device: DeviceInfo, strategy: Strategy, seed: int) -> None:
     """Assert a drawn model, and the same model on all values of its type if that has 8 bits."""
-    assert_graph_or_refused(graph, device, way, seed, inputs_for(graph, seed))
+    assert_graph_or_refused(graph, device, strategy, seed, inputs_for(graph, seed))
     (node,), (source,) = graph.nodes, graph.inputs
     if source.dtype in ("uint8", "int8"):
         values = every_value(source.dtype)
         result = replace(node.outputs[0], shape=values.shape)
         node = replace(node, inputs=(replace(source, shape=values.shape),), outputs=(result,))
-        assert_graph(graph_of([node]), device, way_on(device, way), [[values]])
+        assert_graph(graph_of([node]), device, strategy_on(device, strategy), [[values]])
 
 
 def common_refusals(node: Node) -> dict[str, tuple[Node, str]]:

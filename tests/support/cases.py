@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What op tests share: the ways an op can be made to run, a count of cases, drawn parameters.
+"""What op tests share: the strategies of an op, a count of cases, drawn parameters.
 
-A way is forced by wrapping `ops.lower`, so that a device runs what another one would be given.
+A strategy is forced by wrapping `ops.lower`, so that a device runs what another one would be given.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ FUSED = ("NONE", "RELU", "RELU6", "RELU_N1_TO_1")
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
+class Strategy:
     """What lowering is told of the device, and which of its alternatives is taken."""
 
     name: str
@@ -61,24 +61,24 @@ class Way:
 
     @property
     def isa(self) -> frozenset[str]:
-        """The instructions a device must have for this way."""
+        """The instructions a device must have for this strategy."""
         return frozenset() if self.is_emulated else frozenset(self.facts.get("isa", ())) - ANYWHERE
 
 
 # Of a device of which nothing was proven or asked.
 NO_FACTS: dict[str, Any] = {"isa": frozenset(), "registers": 0}
 
-PLAIN = Way("plain", {"device_type": "gpu"}, "plain")
-SIMT = Way("simt", {"device_type": "gpu", "vector_width": 1})  # 64 work-items a group
+PLAIN = Strategy("plain", {"device_type": "gpu"}, "plain")
+SIMT = Strategy("simt", {"device_type": "gpu", "vector_width": 1})  # 64 work-items a group
 # One core, so that a work-group gets several items of even a small layer.
 LANES_2, LANES_4, LANES_8, LANES_16 = (
-    Way(f"lanes{lanes}", {"device_type": "cpu", "vector_width": lanes, "compute_units": 1})
+    Strategy(f"lanes{lanes}", {"device_type": "cpu", "vector_width": lanes, "compute_units": 1})
     for lanes in (2, 4, 8, 16)
 )
-WAYS = (PLAIN, SIMT, LANES_4, LANES_8, LANES_16)
+STRATEGIES = (PLAIN, SIMT, LANES_4, LANES_8, LANES_16)
 GROUPS = (SIMT, LANES_8)  # for ops that only know groups of 64 work-items and of one
 VNNI, AVX2, AMX = (
-    Way(
+    Strategy(
         isa,
         {
             "device_type": "cpu",
@@ -92,7 +92,7 @@ VNNI, AVX2, AMX = (
 X86 = (VNNI, AVX2)  # for ops with kernels of their own for these; skipped where not proven
 # With NVIDIA's instructions, skipped where not proven, and with stand-ins for them.
 NVIDIA = NATIVE, EMULATED = tuple(
-    Way(
+    Strategy(
         name,
         {"device_type": "gpu", "compute_units": 132, "isa": frozenset(instructions("gpu"))},
         is_emulated=name == "emulated",
@@ -102,7 +102,7 @@ NVIDIA = NATIVE, EMULATED = tuple(
 # With Arm's, skipped where not proven, and with stand-ins for them.
 _OF_ARM = {"dotprod": frozenset({"dotprod"}), "i8mm": frozenset({"dotprod", "i8mm"})}
 ARM = DOTPROD, I8MM, EMULATED_DOTPROD, EMULATED_I8MM = tuple(
-    Way(
+    Strategy(
         f"emulated_{name}" if is_emulated else name,
         {"device_type": "cpu", "vector_width": 1, "compute_units": 1, "isa": isa},
         name,
@@ -112,46 +112,59 @@ ARM = DOTPROD, I8MM, EMULATED_DOTPROD, EMULATED_I8MM = tuple(
     for name, isa in _OF_ARM.items()
 )
 # The same where few channels leave a node to other kernels.
-ARM_OR_OTHER = tuple(replace(way, alternative="") for way in ARM)
-_ARM_STAND_INS = {way.name for way in ARM if way.is_emulated}
+ARM_OR_OTHER = tuple(replace(strategy, alternative="") for strategy in ARM)
+_ARM_STAND_INS = {strategy.name for strategy in ARM if strategy.is_emulated}
 # Four terms of a sum in a word; NEAREST scales results as floats, where they are rounded so.
-FLOAT4 = Way("float4", {"device_type": "gpu"}, "float4")
-NEAREST = Way("nearest", {"device_type": "gpu", "isa": frozenset({"nearest"})}, "float4")
+FLOAT4 = Strategy("float4", {"device_type": "gpu"}, "float4")
+NEAREST = Strategy("nearest", {"device_type": "gpu", "isa": frozenset({"nearest"})}, "float4")
 # How large blocks are, by how many values a work-item keeps in registers.
 FEW_REGISTERS, SOME_REGISTERS, MANY_REGISTERS = (
-    Way(f"registers{count}", {"device_type": "gpu", "registers": count}) for count in (24, 48, 96)
+    Strategy(f"registers{count}", {"device_type": "gpu", "registers": count})
+    for count in (24, 48, 96)
 )
 REGISTERS = (FEW_REGISTERS, SOME_REGISTERS, MANY_REGISTERS)
-STAGED = Way("staged", {"device_type": "cpu", "vector_width": 1, "compute_units": 2}, "staged")
+STAGED = Strategy("staged", {"device_type": "cpu", "vector_width": 1, "compute_units": 2}, "staged")
 DOTS = tuple(
-    Way(isa, {"device_type": "gpu", "isa": frozenset({isa})}, isa)
+    Strategy(isa, {"device_type": "gpu", "isa": frozenset({isa})}, isa)
     for isa in ("emulated_dot", "emulated_mixed_dot")
 )
-EVERY_WAY = (*WAYS, LANES_2, *X86, AMX, *ARM, *NVIDIA, FLOAT4, *REGISTERS, NEAREST, STAGED, *DOTS)
+EVERY_STRATEGY = (
+    *STRATEGIES,
+    LANES_2,
+    *X86,
+    AMX,
+    *ARM,
+    *NVIDIA,
+    FLOAT4,
+    *REGISTERS,
+    NEAREST,
+    STAGED,
+    *DOTS,
+)
 # Needs no proof: what kernels/dot.clh computes itself, and roundings that wrong numbers would show.
 ANYWHERE = frozenset({"nearest", "emulated_dot", "emulated_mixed_dot"})
 
 
-def require_isa(way: Way, device: DeviceInfo) -> None:
-    """Skip the test where a way needs what this device has not proven, or its compiler loses."""
-    if missing := _missing(way, device):
+def require_isa(strategy: Strategy, device: DeviceInfo) -> None:
+    """Skip the test unless this device has proven what a strategy needs; see `has_isa`."""
+    if missing := _missing(strategy, device):
         pytest.skip(missing)
 
 
-def has_isa(way: Way, device: DeviceInfo) -> bool:
-    """Whether the device has proven what a way needs, and its compiler does not lose it."""
-    return not _missing(way, device)
+def has_isa(strategy: Strategy, device: DeviceInfo) -> bool:
+    """Whether the device has proven what a strategy needs, and its compiler does not lose it."""
+    return not _missing(strategy, device)
 
 
-def _missing(way: Way, device: DeviceInfo) -> str:
-    """Return why a way cannot run on a device; "" if it can."""
-    if way.name in _ARM_STAND_INS and "Portable Computing Language" not in device.platform:
+def _missing(strategy: Strategy, device: DeviceInfo) -> str:
+    """Return why a strategy cannot run on a device; "" if it can."""
+    if strategy.name in _ARM_STAND_INS and "Portable Computing Language" not in device.platform:
         return f"{device.name} has address spaces"
-    missing = way.isa - _proven(device)
+    missing = strategy.isa - _proven(device)
     if missing:
         return f"{device.name} has not proven {', '.join(sorted(missing))}"
-    if way.lanes > 8 and "lanes16" not in _proven(device):
-        return f"the compiler of {device.name} loses kernels with vectors of {way.lanes}"
+    if strategy.lanes > 8 and "lanes16" not in _proven(device):
+        return f"the compiler of {device.name} loses kernels with vectors of {strategy.lanes}"
     return ""
 
 
@@ -160,19 +173,19 @@ def _proven(device: DeviceInfo) -> frozenset[str]:
     return usable_isa(examine(device).isa)
 
 
-def way_on(device: DeviceInfo, way: Way) -> Way:
-    """Return the way of a drawn case or of a type on this device, where a test does not care which.
+def strategy_on(device: DeviceInfo, strategy: Strategy) -> Strategy:
+    """Return the strategy of a drawn case or type on this device, if a test allows any.
 
     A device without vectors is never given those of a CPU: there they have the exact cases alone,
     and these tests run SIMT instead.
     """
-    is_cpu_vector = way.lanes > 1 and not way.isa
-    return SIMT if is_cpu_vector and vector_width(device) <= 1 else way
+    is_cpu_vector = strategy.lanes > 1 and not strategy.isa
+    return SIMT if is_cpu_vector and vector_width(device) <= 1 else strategy
 
 
 @contextmanager
-def forced(way: Way) -> Iterator[list[str]]:
-    """Make every node run this way; yields the names of the alternatives taken, filled as it goes.
+def forced(strategy: Strategy) -> Iterator[list[str]]:
+    """Make every node use this strategy; yields the names of the alternatives taken so far.
 
     A node without such an alternative stays on the CPU, which `assert_exact` does not let pass.
     """
@@ -180,11 +193,11 @@ def forced(way: Way) -> Iterator[list[str]]:
     taken: list[str] = []
 
     def only(node: Node, target: Target) -> tuple[Alternative, ...]:
-        # A way without instructions runs without those that the device has.
-        found = lower(node, replace(target, **{**NO_FACTS, **way.facts}))
-        wanted = way.alternative if found[0].launches else ""  # a view has no other
+        # A strategy without instructions runs without those that the device has.
+        found = lower(node, replace(target, **{**NO_FACTS, **strategy.facts}))
+        wanted = strategy.alternative if found[0].launches else ""  # a view has no other
         chosen = [a for a in found if wanted in ("", a.name, a.name.split()[0])][:1]
-        if way.is_emulated:
+        if strategy.is_emulated:
             chosen = [emulated(alternative) for alternative in chosen]
         taken.extend(alternative.name for alternative in chosen)
         return tuple(chosen)
@@ -210,14 +223,14 @@ def emulated(alternative: Alternative) -> Alternative:
     return replace(alternative, launches=tuple(map(of, alternative.launches)))
 
 
-def assert_exact_way(
-    model: bytes, device: DeviceInfo, way: Way = SIMT, seed: int = 0, **options: Any
+def assert_exact_strategy(
+    model: bytes, device: DeviceInfo, strategy: Strategy = SIMT, seed: int = 0, **options: Any
 ) -> set[str]:
-    """Assert as `assert_exact` does, each node run this way; return the alternatives' names."""
-    require_isa(way, device)
+    """Assert as `assert_exact`, each node with this strategy; return the alternatives' names."""
+    require_isa(strategy, device)
     if not _is_known(model):
         pytest.skip("tflite-runtime does not run it")
-    with forced(way) as taken:
+    with forced(strategy) as taken:
         graph = assert_exact(model, device, seed, **options)
     RUN.update(node.op for node in graph.nodes)
     return set(taken)
@@ -236,7 +249,7 @@ def _is_known(model: bytes) -> bool:
 
 
 def assert_exact_or_refused(
-    model: bytes, device: DeviceInfo, way: Way, seed: int, **options: Any
+    model: bytes, device: DeviceInfo, strategy: Strategy, seed: int, **options: Any
 ) -> None:
     """The same for a drawn model, by `way_on`: one that TFLite does not take is no case."""
     try:
@@ -245,8 +258,12 @@ def assert_exact_or_refused(
         reject()
     if not _is_known(model):
         reject()
-    assert_exact_way(
-        model, device, way_on(device, way), seed, **{"cpu_kernels": cpu_kernels, **options}
+    assert_exact_strategy(
+        model,
+        device,
+        strategy_on(device, strategy),
+        seed,
+        **{"cpu_kernels": cpu_kernels, **options},
     )
 
 
@@ -336,5 +353,5 @@ def scales(least: float = -8, most: float = 2) -> st.SearchStrategy[float]:
 
 
 DTYPES = st.sampled_from(["uint8", "int8"])
-DRAWN_WAYS = st.sampled_from(WAYS)
+DRAWN_STRATEGIES = st.sampled_from(STRATEGIES)
 SEEDS = st.integers(0, 2**16)

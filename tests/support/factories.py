@@ -24,11 +24,11 @@ from tests.support.cases import (
     GROUPS,
     LANES_8,
     SEEDS,
-    Way,
+    Strategy,
     assert_exact_or_refused,
-    assert_exact_way,
+    assert_exact_strategy,
     refusal,
-    way_on,
+    strategy_on,
 )
 from tests.support.model import chain_model
 
@@ -53,19 +53,23 @@ def node_of(case: Node | HasNode) -> Node:
     return case if isinstance(case, Node) else case.node()
 
 
-def assert_case(case: Node | HasNode, device: DeviceInfo, way: Way) -> set[str]:
+def assert_case(case: Node | HasNode, device: DeviceInfo, strategy: Strategy) -> set[str]:
     """Assert as `assert_exact_way` does, for one node."""
-    return assert_exact_way(chain_model([node_of(case)]), device, way)
+    return assert_exact_strategy(chain_model([node_of(case)]), device, strategy)
 
 
-def assert_case_or_refused(case: Node | HasNode, device: DeviceInfo, way: Way, seed: int) -> None:
+def assert_case_or_refused(
+    case: Node | HasNode, device: DeviceInfo, strategy: Strategy, seed: int
+) -> None:
     """Assert the same for a drawn case; reject one that TFLite itself does not run."""
-    assert_exact_or_refused(chain_model([node_of(case)]), device, way, seed)
+    assert_exact_or_refused(chain_model([node_of(case)]), device, strategy, seed)
 
 
-def assert_seeded_or_refused(case: HasSeeds, device: DeviceInfo, way: Way, seed: int) -> None:
+def assert_seeded_or_refused(
+    case: HasSeeds, device: DeviceInfo, strategy: Strategy, seed: int
+) -> None:
     """Assert the same, with constants from the seed, too."""
-    assert_exact_or_refused(chain_model([case.node(seed)]), device, way, seed)
+    assert_exact_or_refused(chain_model([case.node(seed)]), device, strategy, seed)
 
 
 def named(cases: Mapping[str, C] | Iterable[C]) -> list[Any]:
@@ -90,18 +94,18 @@ def refused(table: Mapping[str, tuple[Node, str]], are_beginnings: bool = False)
 
 def exact(
     cases: Mapping[str, C] | Iterable[C],
-    ways: Sequence[Way] = GROUPS,
-    check: Callable[[C, DeviceInfo, Way], object] = assert_case,
+    strategies: Sequence[Strategy] = GROUPS,
+    check: Callable[[C, DeviceInfo, Strategy], object] = assert_case,
 ) -> Test:
     """Return a test that each case gives TFLite's results with each strategy.
 
     `check` runs a case and raises AssertionError if a result differs.
     """
 
-    @pytest.mark.parametrize("way", ways, ids=str)
+    @pytest.mark.parametrize("strategy", strategies, ids=str)
     @pytest.mark.parametrize("case", named(cases))
-    def test_exact(case: C, way: Way, device: DeviceInfo) -> None:
-        check(case, device, way)
+    def test_exact(case: C, strategy: Strategy, device: DeviceInfo) -> None:
+        check(case, device, strategy)
 
     return test_exact
 
@@ -109,26 +113,26 @@ def exact(
 def types(
     build: Callable[[str], C],
     dtypes: Sequence[str],
-    check: Callable[[C, DeviceInfo, Way], object] = assert_case,
+    check: Callable[[C, DeviceInfo, Strategy], object] = assert_case,
 ) -> Test:
     """Return a test that the case built for each type gives TFLite's results."""
 
     @pytest.mark.parametrize("dtype", dtypes)
     def test_types(dtype: str, device: DeviceInfo) -> None:
-        check(build(dtype), device, way_on(device, LANES_8))
+        check(build(dtype), device, strategy_on(device, LANES_8))
 
     return test_types
 
 
 def drawn(
     cases: st.SearchStrategy[C],
-    ways: Sequence[Way] = GROUPS,
-    check: Callable[[C, DeviceInfo, Way, int], object] = assert_case_or_refused,
+    strategies: Sequence[Strategy] = GROUPS,
+    check: Callable[[C, DeviceInfo, Strategy, int], object] = assert_case_or_refused,
 ) -> Test:
     """Return a property test: drawn cases, strategies and seeds of the inputs."""
 
-    @given(case=cases, way=st.sampled_from(ways), seed=SEEDS)
-    def test_drawn(device: DeviceInfo, case: C, way: Way, seed: int) -> None:
-        check(case, device, way, seed)
+    @given(case=cases, strategy=st.sampled_from(strategies), seed=SEEDS)
+    def test_drawn(device: DeviceInfo, case: C, strategy: Strategy, seed: int) -> None:
+        check(case, device, strategy, seed)
 
     return test_drawn

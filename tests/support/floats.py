@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from delegate import DeviceInfo, ops
 from delegate.format.reader import read_model
 from delegate.inspect import Node, sum_bound
-from tests.support.cases import RUN, Way, forced, way_on
+from tests.support.cases import RUN, Strategy, forced, strategy_on
 from tests.support.compare import Arrays, Bounds, assert_within, interpreter
 from tests.support.model import chain_model
 
@@ -103,8 +103,11 @@ def _places(
     return np.where(inside, places, 0), inside
 
 
-def assert_float_ways(
-    node: Node, device: DeviceInfo, way: Way, bounds: Callable[[Arrays], Bounds] | None = None
+def assert_float_strategies(
+    node: Node,
+    device: DeviceInfo,
+    strategy: Strategy,
+    bounds: Callable[[Arrays], Bounds] | None = None,
 ) -> list[str]:
     """Assert that each alternative of a node is within its bound; return their names.
 
@@ -112,11 +115,11 @@ def assert_float_ways(
     ops that `exact_doubles` does not cover.
     """
     model = chain_model([node])
-    names = [alternative.name for alternative in ops.lower(node, way.target)]
-    if way.alternative:
-        names = [name for name in names if way.alternative in (name, name.split()[0])]
+    names = [alternative.name for alternative in ops.lower(node, strategy.target)]
+    if strategy.alternative:
+        names = [name for name in names if strategy.alternative in (name, name.split()[0])]
     for name in names:
-        with forced(replace(way, alternative=name)) as taken:
+        with forced(replace(strategy, alternative=name)) as taken:
             assert_within(
                 model, device, bounds or (lambda inputs: [exact_doubles(node, inputs[0])[1]])
             )
@@ -126,14 +129,17 @@ def assert_float_ways(
 
 
 def assert_float_or_refused(
-    node: Node, device: DeviceInfo, way: Way, bounds: Callable[[Arrays], Bounds] | None = None
+    node: Node,
+    device: DeviceInfo,
+    strategy: Strategy,
+    bounds: Callable[[Arrays], Bounds] | None = None,
 ) -> None:
     """Assert the same for a drawn node; reject one that TFLite itself does not run."""
     try:
         interpreter(chain_model([node]))
     except (RuntimeError, ValueError):
         reject()
-    assert_float_ways(node, device, way_on(device, way), bounds)
+    assert_float_strategies(node, device, strategy_on(device, strategy), bounds)
 
 
 def kinds(values: NDArray[np.float32]) -> NDArray[np.int64]:

@@ -12,7 +12,7 @@ from delegate import DeviceInfo, OpenCLDelegate
 from delegate.graph.partition import Partition, partition_of
 from delegate.inspect import Node, Tensor, read_model
 from delegate.plan.passes import PASSES, run_passes
-from tests.support.cases import RUN, Way, forced, require_isa
+from tests.support.cases import RUN, Strategy, forced, require_isa
 from tests.support.compare import assert_close, interpreter, invoke
 from tests.support.model import chain_model, const, graph_of, op, t
 from tests.support.moves import numbers
@@ -314,12 +314,12 @@ def given(node: Node, position: int, shape: tuple[int, ...], dtype: str = "float
 
 
 def assert_near_nodes(
-    nodes: list[Node], device: DeviceInfo, way: Way, cpu_kernels: str = "reference"
+    nodes: list[Node], device: DeviceInfo, strategy: Strategy, cpu_kernels: str = "reference"
 ) -> None:
     """Assert that one fused node runs instead of these, and is near TFLite's float results."""
-    require_isa(way, device)
+    require_isa(strategy, device)
     model = chain_model(nodes)
-    with forced(way):
+    with forced(strategy):
         delegate = OpenCLDelegate(model, device.index, tune="off", profiling=True)
         interp = interpreter(model, delegate)
     reference = interpreter(model, cpu_kernels=cpu_kernels)

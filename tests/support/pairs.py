@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from delegate import DeviceInfo
 from delegate.host.tflite.library import installed_rules
 from delegate.inspect import Graph
-from tests.support.cases import FUSED, Way, scales, zero_points
+from tests.support.cases import FUSED, Strategy, scales, zero_points
 from tests.support.compare import inputs_for
 from tests.support.suite_cases import assert_graph_or_refused
 from tflite_opencl.conformance.cases.binary import pair
@@ -88,6 +88,6 @@ def pairs(
     )
 
 
-def assert_pair_or_refused(graph: Graph, device: DeviceInfo, way: Way, seed: int) -> None:
+def assert_pair_or_refused(graph: Graph, device: DeviceInfo, strategy: Strategy, seed: int) -> None:
     """Assert that a drawn model gives the oracle's results, of inputs of the whole range."""
-    assert_graph_or_refused(graph, device, way, seed, inputs_for(graph, seed))
+    assert_graph_or_refused(graph, device, strategy, seed, inputs_for(graph, seed))

@@ -24,7 +24,7 @@ from delegate import DeviceInfo, OpenCLDelegate, ops
 from delegate.inspect import Graph, Node, write_model
 from delegate.launch import Alternative
 from delegate.target import Target
-from tests.support.cases import GROUPS, RUN, Way, forced, require_isa, way_on
+from tests.support.cases import GROUPS, RUN, Strategy, forced, require_isa, strategy_on
 from tests.support.compare import (
     RUNTIME,
     Arrays,
@@ -70,32 +70,34 @@ def cases_of(*names: str, first: str = "") -> list[Any]:
     return [pytest.param(case.kind, case, id=case.name) for case in cases]
 
 
-def from_suite(*names: str, ways: Sequence[Way] = GROUPS, first: str = "") -> Callable[..., None]:
-    """Return a test that the suite's cases of these ops give the oracle's results, each way."""
+def from_suite(
+    *names: str, strategies: Sequence[Strategy] = GROUPS, first: str = ""
+) -> Callable[..., None]:
+    """Return a test that these ops' cases give the oracle's results with each strategy."""
 
-    @pytest.mark.parametrize("way", ways, ids=str)
+    @pytest.mark.parametrize("strategy", strategies, ids=str)
     @pytest.mark.parametrize(("dtype", "case"), cases_of(*names, first=first))
-    def test_suite(case: Case, dtype: str, way: Way, device: DeviceInfo) -> None:
-        assert_alternatives(case, device, way)
+    def test_suite(case: Case, dtype: str, strategy: Strategy, device: DeviceInfo) -> None:
+        assert_alternatives(case, device, strategy)
 
     return test_suite
 
 
-def assert_alternatives(case: Case, device: DeviceInfo, way: Way) -> set[str]:
+def assert_alternatives(case: Case, device: DeviceInfo, strategy: Strategy) -> set[str]:
     """Assert that each alternative of a case's node gives the oracle's results; return their names.
 
     If a way names an alternative, or a case has several nodes, only one alternative runs.
     """
     graph, sets, known = _prepared(case)
     with _lowered() as names:
-        taken = _assert_equal(graph, sets, known, device, way)
-    if len(graph.nodes) == 1 and not way.alternative:
+        taken = _assert_equal(graph, sets, known, device, strategy)
+    if len(graph.nodes) == 1 and not strategy.alternative:
         for name in sorted(names - taken):
-            taken |= _assert_equal(graph, sets, known, device, replace(way, alternative=name))
+            taken |= _assert_equal(graph, sets, known, device, replace(strategy, alternative=name))
     return taken
 
 
-@lru_cache(maxsize=4)  # the ways of a case follow each other
+@lru_cache(maxsize=4)  # the strategies of a case follow each other
 def _prepared(case: Case) -> tuple[Graph, list[Arrays], Oracle]:
     graph = case.make()
     sets = input_sets(graph)
@@ -120,9 +122,11 @@ def _lowered() -> Iterator[set[str]]:
         yield names
 
 
-def assert_graph(graph: Graph, device: DeviceInfo, way: Way, inputs: Sequence[Arrays]) -> set[str]:
-    """Assert that a graph gives the oracle's results this way; return the alternatives' names."""
-    return _assert_equal(graph, inputs, _known(graph, inputs), device, way)
+def assert_graph(
+    graph: Graph, device: DeviceInfo, strategy: Strategy, inputs: Sequence[Arrays]
+) -> set[str]:
+    """Assert that a graph gives the oracle's results; return the alternatives' names."""
+    return _assert_equal(graph, inputs, _known(graph, inputs), device, strategy)
 
 
 def _known(graph: Graph, inputs: Sequence[Arrays]) -> Oracle:
@@ -139,7 +143,11 @@ def _known(graph: Graph, inputs: Sequence[Arrays]) -> Oracle:
 
 
 def assert_graph_or_refused(
-    graph: Graph, device: DeviceInfo, way: Way, seed: int, inputs: Sequence[Arrays] | None = None
+    graph: Graph,
+    device: DeviceInfo,
+    strategy: Strategy,
+    seed: int,
+    inputs: Sequence[Arrays] | None = None,
 ) -> None:
     """The same for a drawn graph: one that TFLite itself does not run is no case."""
     inputs = inputs or input_sets(graph, seed)
@@ -147,16 +155,16 @@ def assert_graph_or_refused(
         known = oracle(RUNTIME, graph, write_model(graph), inputs)
     except NoOracle:
         reject()
-    _assert_equal(graph, inputs, known, device, way_on(device, way))
+    _assert_equal(graph, inputs, known, device, strategy_on(device, strategy))
 
 
 def _assert_equal(
-    graph: Graph, sets: Sequence[Arrays], known: Oracle, device: DeviceInfo, way: Way
+    graph: Graph, sets: Sequence[Arrays], known: Oracle, device: DeviceInfo, strategy: Strategy
 ) -> set[str]:
     """Assert that integers and exact floats are equal, other floats within their bounds."""
-    require_isa(way, device)
+    require_isa(strategy, device)
     model = write_model(graph)
-    with forced(way) as taken, guarded() as written:
+    with forced(strategy) as taken, guarded() as written:
         delegate = OpenCLDelegate(model, device.index, tune="off", device_profile=PROFILE)
         ours = interpreter(model, delegate, known.cpu_kernels)
         if refusals(delegate) and RUNTIME.name == "tflite-runtime":

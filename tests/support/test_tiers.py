@@ -18,7 +18,7 @@ import pytest
 from tests.support.tiers import add_options, select
 
 @pytest.mark.parametrize("case", [0, 1, 2])
-@pytest.mark.parametrize("way", ["simt", "lanes8"])
+@pytest.mark.parametrize("strategy", ["simt", "lanes8"])
 def test_ways(way, case): ...
 
 @pytest.mark.parametrize("case", [0, 1, 2])

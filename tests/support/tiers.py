@@ -25,7 +25,11 @@ where_rows_are_known = pytest.mark.skipif(
     and (_RULES.processor, _RULES.runtime) != ("aarch64", "ai-edge-litert"),
     reason="hybrid nodes stay on the CPU here",
 )
-_EACH_VALUE = ("way", "dtype", "subcommand")  # parameters of which the fast tier runs each value
+_EACH_VALUE = (
+    "strategy",
+    "dtype",
+    "subcommand",
+)  # parameters of which the fast tier runs each value
 
 
 def add_options(parser: pytest.Parser) -> None:

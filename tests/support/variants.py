@@ -25,7 +25,16 @@ from delegate.target import Target
 from tests.delegate.ops import test_layers_channel_shuffle as channel_shuffle
 from tests.delegate.ops.test_conv_2d_add import CASES, FLOAT_CASES
 from tests.delegate.ops.test_gather import of_int4
-from tests.support.cases import DOTS, EMULATED, NEAREST, NO_FACTS, REGISTERS, SIMT, Way, emulated
+from tests.support.cases import (
+    DOTS,
+    EMULATED,
+    NEAREST,
+    NO_FACTS,
+    REGISTERS,
+    SIMT,
+    Strategy,
+    emulated,
+)
 from tests.support.compare import assert_same, inputs_for, interpreter, invoke, oracle
 from tests.support.fused import EVERY as TRANSFORMERS
 from tests.support.fused import fused
@@ -55,7 +64,7 @@ class Variant:
 
     model: bytes
     op: str
-    way: Way
+    strategy: Strategy
     keys: frozenset[Key]
 
 
@@ -68,8 +77,8 @@ def gpu_variants() -> list[Variant]:
                 keys = _keys(alternative)
                 if any(LEFT_OUT in kernel.split("_") for kernel, *_ in keys):
                     continue
-                way = Way(str(gpu), gpu.facts, alternative.name, gpu.is_emulated)
-                variant = Variant(model, node.op, way, keys)
+                strategy = Strategy(str(gpu), gpu.facts, alternative.name, gpu.is_emulated)
+                variant = Variant(model, node.op, strategy, keys)
                 for key in keys:
                     cost = _cost(node, alternative)
                     candidates.setdefault(key, []).append((cost, variant))
@@ -93,20 +102,20 @@ def assert_runs(variant: Variant, device: DeviceInfo) -> None:
     if variant.op == "SUM" and graph.inputs[0].dtype == "int8":
         cpu_kernels = "builtin"  # ai-edge-litert's reference kernel of it is wrong
     given = inputs_for(graph)[0]
-    with _forced(variant.way), guarded() as written:
+    with _forced(variant.strategy), guarded() as written:
         delegate = OpenCLDelegate(
             variant.model, device.index, tune="off", min_nodes_per_partition=1
         )
         interp = interpreter(variant.model, delegate, cpu_kernels)
         got = invoke(interp, given)
     taken = {(each.op, each.taken) for each in delegate.alternatives}
-    assert (variant.op, variant.way.alternative) in taken, f"{taken}, {delegate.verdicts}"
+    assert (variant.op, variant.strategy.alternative) in taken, f"{taken}, {delegate.verdicts}"
     expected = invoke(interpreter(in_tflite, cpu_kernels=cpu_kernels), given)
     for ours, theirs in zip(got, expected, strict=True):
         if ours.dtype.kind in "fc":
             np.testing.assert_allclose(ours, theirs, 1e-3, 1e-3 * float(np.abs(theirs).max()))
         else:
-            assert_same(ours, theirs, variant.way.alternative)
+            assert_same(ours, theirs, variant.strategy.alternative)
     assert written == []
 
 
@@ -169,26 +178,28 @@ def _in_tflite(model: bytes) -> bytes:
     return model if own is graph else write_model(own)
 
 
-def _lowered(node: Node, way: Way) -> tuple[Alternative, ...]:
+def _lowered(node: Node, strategy: Strategy) -> tuple[Alternative, ...]:
     try:
-        return _with_facts(ops.lower, node, Target(rules=installed_rules()), way)
+        return _with_facts(ops.lower, node, Target(rules=installed_rules()), strategy)
     except Unsupported:
         return ()
 
 
-def _with_facts(lower: Lower, node: Node, target: Target, way: Way) -> tuple[Alternative, ...]:
-    result = lower(node, replace(target, **{**NO_FACTS, **way.facts}))
-    return tuple(map(emulated, result)) if way.is_emulated else result
+def _with_facts(
+    lower: Lower, node: Node, target: Target, strategy: Strategy
+) -> tuple[Alternative, ...]:
+    result = lower(node, replace(target, **{**NO_FACTS, **strategy.facts}))
+    return tuple(map(emulated, result)) if strategy.is_emulated else result
 
 
 @contextmanager
-def _forced(way: Way) -> Iterator[None]:
+def _forced(strategy: Strategy) -> Iterator[None]:
     """Make nodes take the strategy's alternative if they have it, and otherwise any."""
     lower = ops.lower
 
     def chosen(node: Node, target: Target) -> tuple[Alternative, ...]:
-        result = _with_facts(lower, node, target, way)
-        return tuple(each for each in result if each.name == way.alternative) or result
+        result = _with_facts(lower, node, target, strategy)
+        return tuple(each for each in result if each.name == strategy.alternative) or result
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ops, "lower", chosen)

@@ -200,7 +200,7 @@ _LEGEND = (
     "runs: launches a run, where every node that may launch the kernel does; first: those that are "
     "expected to be the fastest. group: work-items a work-group may have; private, local: bytes. "
     "spills: stores and loads of values that found no register. /mad: instructions of the hot loop "
-    "a multiply-add. literal: with one layer's numbers as literals, which later starts may take."
+    "a multiply-add. specialised: one layer's numbers are literals, which later starts may take."
 )
 
 

@@ -58,7 +58,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_flag(parser, "device", more="; the first one if not given")
     add_flag(parser, "allow_fp16", False)
     parser.add_argument(
-        "--literal",
+        "--specialised",
+        "--literal",  # until the next release
         action="store_true",
         help="show each kernel that is expected to run with its numbers as literals, too",
     )
@@ -125,7 +126,7 @@ def run(options: argparse.Namespace) -> str:
 
 
 def _is_asked(use: KernelUse, options: argparse.Namespace) -> bool:
-    return bool(use.expected) if options.expected else options.literal or not use.is_specialised
+    return bool(use.expected) if options.expected else options.specialised or not use.is_specialised
 
 
 def _device(selector: str | None) -> SurveyedDevice:

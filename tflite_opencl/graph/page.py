@@ -110,11 +110,11 @@ def html(name: str, facts: GraphFacts) -> str:
 def _page_nodes(facts: GraphFacts) -> Iterator[Mapping[str, Any]]:
     """Yield each node's template variables: text, except for its index and share."""
     longest = max((each.microseconds for each in facts.times.values()), default=0) or 1
-    joined = facts.profile.joined if facts.profile else {}
+    fused = facts.profile.fused if facts.profile else {}
     for node in facts.graph.nodes:
         place, times = facts.place(node), facts.times.get(node.index)
         first = node.outputs[0] if node.outputs else None
-        home = joined.get(node.index)
+        home = fused.get(node.index)
         yield {
             "index": node.index,
             "op": node.op,

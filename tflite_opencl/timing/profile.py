@@ -50,7 +50,7 @@ class Profile:
     up_bytes: int
     down_bytes: int
     # A node fused into another node's kernel -> that node.
-    joined: Mapping[int, int] = field(default_factory=dict)
+    fused: Mapping[int, int] = field(default_factory=dict)
 
     @property
     def kernels(self) -> float:
@@ -129,7 +129,7 @@ def profile_of(delegate: OpenCLDelegate, graph: Graph, run: Callable[[], None]) 
         launches=len(launches),
         up_bytes=sum(each.up_bytes for each in chosen.partitions),
         down_bytes=sum(each.down_bytes for each in chosen.partitions),
-        joined=homes,
+        fused=homes,
     )
 
 

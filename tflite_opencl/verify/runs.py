@@ -246,8 +246,8 @@ class _Verifier:
         where = f"input {number}"
         needed = {*graph.outputs, *(tensor for node in graph.nodes for tensor in node.inputs)}
         for step in steps:
-            joined = tuple(index for index, home in sorted(homes.items()) if home == step.node)
-            nodes = [graph.nodes[index] for index in (*joined, step.node)]
+            fused = tuple(index for index, home in sorted(homes.items()) if home == step.node)
+            nodes = [graph.nodes[index] for index in (*fused, step.node)]
             given = {i: values[i] for i in step.inputs if i in values}
             for tensor in nodes[-1].outputs:
                 index = tensor.index
@@ -260,7 +260,7 @@ class _Verifier:
                 bound = self._bound(nodes, tensor, values)
                 one = _difference(got, expected, bound, self._tolerance, where)
                 other = _difference(after_got, expected, bound, self._tolerance, where)
-                check = Check(step, tensor, joined, one, other)
+                check = Check(step, tensor, fused, one, other)
                 if (known := self.checks.get(index)) is not None:
                     alone = worst(filter(None, (known.alone, one)))
                     later = worst(filter(None, (known.after_others, other)))

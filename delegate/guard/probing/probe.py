@@ -127,10 +127,10 @@ def _stored_digests(stored: object, package: str) -> dict[str, Any]:
 def _digests(isas: tuple[str, ...]) -> dict[str, str]:
     """Return the digest of each self-test's source by name."""
     # Imported lazily: these import ops, which a start with a plan does not need: 0.1 s.
-    from delegate.guard.probing.self_tests import device_launch, program_of
+    from delegate.guard.probing.self_tests import device_launch, schedule_of
 
     launches = {DEVICE: device_launch()[0]}
-    launches |= {isa: program_of(BY_NAME[isa]).launches[0] for isa in isas}
+    launches |= {isa: schedule_of(BY_NAME[isa]).launches[0] for isa in isas}
     sources = {name: source_of(each.file, defines_of(each)) for name, each in launches.items()}
     return {
         name: hashlib.sha256(source.encode()).hexdigest()[:16] for name, source in sources.items()

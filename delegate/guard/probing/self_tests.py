@@ -23,7 +23,7 @@ from delegate.graph.ir import Tensor
 from delegate.guard.children import process
 from delegate.guard.children.trials import DEVICE, FRESH, PASSED
 from delegate.isa import BY_NAME, LANES16, OWN_BUILTINS, PARAMS_ARGUMENT, Feature
-from delegate.launch import Alternative, Constant, Launch, Params, Program, Step
+from delegate.launch import Alternative, Constant, Launch, Params, Schedule, Step
 from delegate.ops._numbers import fixed_point
 from delegate.plan.dispatch.kernels import Kernels
 from delegate.plan.dispatch.planned import planned_executor
@@ -87,8 +87,8 @@ def self_test(device: Device, is_fresh: bool = False) -> str | None:
     if is_fresh:
         launch = replace(launch, defines={"FRESH": str(time.time_ns())})
         kernels = Kernels(device, has_binaries=False)
-    program = Program((Step(0, "", Alternative("self-test", (launch,))),), (), (answers,))
-    executor = planned_executor(device, kernels, program)
+    schedule = Schedule((Step(0, "", Alternative("self-test", (launch,))),), (), (answers,))
+    executor = planned_executor(device, kernels, schedule)
     got, expected = _results(executor, _CASES.shape), _expected()
     executor.close()
     for column, what in enumerate(("two roundings", "one rounding", "vectors", "division")):
@@ -124,10 +124,10 @@ _VALUES = {
 }
 
 
-def program_of(feature: Feature) -> Program:
+def schedule_of(feature: Feature) -> Schedule:
     """Return the self-test of a feature."""
     if feature.is_order:
-        return _order_program(feature, feature.group_items)
+        return _order_schedule(feature, feature.group_items)
     answers = Tensor(0, "answers", (16, 8), "int32")
     a, b = _INPUTS.get(feature.name, (_A, _B))
     params: Params = {
@@ -147,10 +147,10 @@ def program_of(feature: Feature) -> Program:
         writes=(answers,),
         defines={feature.macro: int(feature.takes_int8)} if feature.macro else {},
     )
-    return Program((Step(0, "", Alternative(feature.name, (launch,))),), (), (answers,))
+    return Schedule((Step(0, "", Alternative(feature.name, (launch,))),), (), (answers,))
 
 
-def _order_program(feature: Feature, group_items: int) -> Program:
+def _order_schedule(feature: Feature, group_items: int) -> Schedule:
     values = [Tensor(i, "", (_ORDER_VALUES,), "int32") for i in range(_ORDER_STEPS + 1)]
     launches = tuple(
         Launch(
@@ -164,7 +164,7 @@ def _order_program(feature: Feature, group_items: int) -> Program:
         )
         for source, result in pairwise(values)
     )
-    return Program((Step(0, "", Alternative("order", launches)),), (values[0],), (values[-1],))
+    return Schedule((Step(0, "", Alternative("order", launches)),), (values[0],), (values[-1],))
 
 
 def feature_test(device: Device, feature: Feature) -> str:
@@ -175,9 +175,9 @@ def feature_test(device: Device, feature: Feature) -> str:
         return why
     if feature.is_order:
         # Groups of one item and of several use different kernels.
-        ends = (_order_test(device, _order_program(feature, n)) for n in (1, 64))
+        ends = (_order_test(device, _order_schedule(feature, n)) for n in (1, 64))
         return next((end for end in ends if end != PASSED), PASSED)
-    executor = planned_executor(device, Kernels(device), program_of(feature))
+    executor = planned_executor(device, Kernels(device), schedule_of(feature))
     is_right = np.array_equal(_results(executor, (16, 8)), _answers(feature))
     return PASSED if is_right else _WRONG
 
@@ -185,7 +185,7 @@ def feature_test(device: Device, feature: Feature) -> str:
 def _results(
     executor: Executor, shape: tuple[int, ...], *inputs: NDArray[np.int32]
 ) -> NDArray[np.int32]:
-    """Run a program and return its output."""
+    """Run a schedule and return its output."""
     got = np.zeros(shape, np.int32)
     executor.run([each.view(np.uint8) for each in inputs], [got.reshape(-1).view(np.uint8)])
     return got
@@ -241,8 +241,8 @@ def _builtin_answers() -> NDArray[np.int32]:
     return fixed_point.wrap_int32(np.array(rows, np.int64))
 
 
-def _order_test(device: Device, program: Program) -> str:
-    executor = planned_executor(device, Kernels(device), program, dispatch_mode=PERSISTENT)
+def _order_test(device: Device, schedule: Schedule) -> str:
+    executor = planned_executor(device, Kernels(device), schedule, dispatch_mode=PERSISTENT)
     if executor.dispatch_mode != PERSISTENT:
         return f"no {PERSISTENT} launches"
     for values, expected in zip(*_order_runs(), strict=True):
@@ -253,7 +253,7 @@ def _order_test(device: Device, program: Program) -> str:
 
 @lru_cache(maxsize=1)
 def _order_runs() -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-    """Return inputs and outputs of the order program, each of shape (runs, values)."""
+    """Return inputs and outputs of the order schedule, each of shape (runs, values)."""
     first = np.random.default_rng(5).integers(0, 2**32, (_ORDER_RUNS, _ORDER_VALUES), np.uint32)
     tiles, items = np.divmod(np.arange(_ORDER_VALUES), 16)
     other = (tiles * 7 + 1) % 64 * 16 + (items * 5 + 3) % 16

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Builds kernels, and turns a program in a dispatch mode into a plan."""
+"""Builds kernels, and turns a schedule in a dispatch mode into a plan."""

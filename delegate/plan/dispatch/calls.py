@@ -7,15 +7,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from delegate.guard.children.trials import RUN, Trial
-from delegate.launch import Launch, Program
-from delegate.plan.dispatch import fused_launches as joined_file
+from delegate.launch import Launch, Schedule
+from delegate.plan.dispatch import fused_launches as fused_file
 from delegate.plan.dispatch import persistent_launch as persistent_file
 from delegate.plan.dispatch.fused_launches import FusedLaunches, fused_kernels
 from delegate.plan.dispatch.kernels import Kernels
 from delegate.plan.dispatch.persistent_launch import PersistentKernel, persistent_kernel
 from delegate.plan.layout import LARGEST_BYTES, MemoryLayout, block_of, layout_of
 from delegate.plan.record import (
-    JOINED,
+    FUSED,
     NO_REGION,
     ONE_BY_ONE,
     PERSISTENT,
@@ -28,7 +28,7 @@ from delegate.run.device import Device
 
 @dataclass(frozen=True, slots=True, eq=False)
 class KernelCalls:
-    """The kernel calls of a program in a dispatch mode."""
+    """The kernel calls of a schedule in a dispatch mode."""
 
     kernels: Kernels
     launches: Sequence[Launch]
@@ -40,7 +40,7 @@ class KernelCalls:
     @property
     def dispatch_mode(self) -> str:
         """One of DISPATCH_MODES."""
-        return PERSISTENT if self.persistent else JOINED if self.fused else ONE_BY_ONE
+        return PERSISTENT if self.persistent else FUSED if self.fused else ONE_BY_ONE
 
     @property
     def runs(self) -> list[Trial]:
@@ -52,7 +52,7 @@ class KernelCalls:
         return [
             own[place]
             if each is None
-            else _run_of(each.program, joined_file.KERNEL_NAME, (1, each.group_items))
+            else _run_of(each.program, fused_file.KERNEL_NAME, (1, each.group_items))
             for place, each in self._in_order()
         ]
 
@@ -100,7 +100,7 @@ class KernelCalls:
             if several is not None:
                 program, kernel, items = (
                     several.program,
-                    joined_file.KERNEL_NAME,
+                    fused_file.KERNEL_NAME,
                     several.group_items,
                 )
                 made.append(
@@ -122,25 +122,25 @@ class KernelCalls:
 def calls_of(
     device: Device,
     kernels: Kernels,
-    program: Program,
+    schedule: Schedule,
     batch: int,
     dispatch_mode: str,
     region: Region = NO_REGION,
 ) -> KernelCalls:
-    """Return a program's calls in a mode; one by one if the device cannot do it.
+    """Return a schedule's calls in a mode; one by one if the device cannot do it.
 
     Raises:
         DeviceError, KernelBuildError: as Kernels.kernel; or it does not fit.
     """
-    launches = program.launches
+    launches = schedule.launches
     if dispatch_mode == PERSISTENT and len(launches) > 1:
-        layout = _checked_layout(device, layout_of(program, batch, True, region))
+        layout = _checked_layout(device, layout_of(schedule, batch, True, region))
         persistent = persistent_kernel(device, kernels, launches, layout)
         if persistent is not None:
             layout = _checked_layout(device, replace(layout, groups=persistent.groups))
             return KernelCalls(kernels, launches, layout, persistent)
-    layout = _checked_layout(device, layout_of(program, batch, False, region))
-    is_fused = dispatch_mode == JOINED and batch == 1
+    layout = _checked_layout(device, layout_of(schedule, batch, False, region))
+    is_fused = dispatch_mode == FUSED and batch == 1
     fused = fused_kernels(device, kernels, launches) if is_fused else {}
     return KernelCalls(kernels, launches, layout, fused=fused)
 

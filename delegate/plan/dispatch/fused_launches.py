@@ -29,7 +29,7 @@ from delegate.plan.record import ProgramPlan
 from delegate.plan.sources import source_of
 from delegate.run.device import Device
 
-FILE = KERNEL_NAME = "runtime_joined"
+FILE = KERNEL_NAME = "runtime_fused"
 _MOST_TILES = 4  # of a launch; with more, several groups are faster
 _MOST_LAUNCHES = 8  # in one kernel: long kernels compile slowly and spill registers
 _MOST_WEIGHTS = 1 << 13  # bytes of constants of a launch: with more, its tiles take long

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""All launches of a program as one persistent kernel; groups claim tiles. Op-agnostic."""
+"""All launches of a schedule as one persistent kernel; groups claim tiles. Op-agnostic."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _log = logging.getLogger("delegate")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PersistentKernel:
-    """A program as one persistent launch."""
+    """A schedule as one persistent launch."""
 
     program: ProgramPlan
     groups: int
@@ -121,4 +121,4 @@ def _merged_source(
 
 def _file_of(launches: Sequence[Launch]) -> str:
     """Return the trial name: if a specialised kernel is given up, generic ones stay allowed."""
-    return f"{_FILE}_literal" if any(launch.is_specialised for launch in launches) else _FILE
+    return f"{_FILE}_specialised" if any(launch.is_specialised for launch in launches) else _FILE

@@ -9,7 +9,7 @@ from functools import partial
 from delegate.graph.ir import Tensor
 from delegate.guard.children import progress
 from delegate.guard.children.trials import EXECUTOR, Trial
-from delegate.launch import Program, Step, size_bytes
+from delegate.launch import Schedule, Step, size_bytes
 from delegate.plan.dispatch.calls import KernelCalls, calls_of
 from delegate.plan.dispatch.kernels import Kernels
 from delegate.plan.record import NO_REGION, ONE_BY_ONE, LaunchPlan, PartitionPlan, Region, StepPlan
@@ -23,7 +23,7 @@ from delegate.run.weights import Lease, Weights
 def planned_executor(
     device: Device,
     kernels: Kernels,
-    program: Program,
+    schedule: Schedule,
     batch: int = 1,
     dispatch_mode: str = ONE_BY_ONE,
     copy_strategy: str = COPIED,
@@ -31,7 +31,7 @@ def planned_executor(
     state: State | None = None,
     region: Region = NO_REGION,
 ) -> Executor:
-    """Plan a program, and return an executor of the plan.
+    """Plan a schedule, and return an executor of the plan.
 
     `dispatch_mode`: falls back to one by one if the device cannot do it. `copy_strategy`: one
     of STRATEGIES. `weights`: constants shared with other executors;
@@ -41,12 +41,12 @@ def planned_executor(
         DeviceError: as Executor. KernelBuildError: a kernel fails to build.
     """
     trials = kernels.trials
-    calls = calls_of(device, kernels, program, batch, dispatch_mode, region)
+    calls = calls_of(device, kernels, schedule, batch, dispatch_mode, region)
     layout = calls.layout
     facts = calls.runs, calls.dispatch_mode, copy_strategy, layout.arena_bytes, layout.inputs
     trial = Trial.of(EXECUTOR, *facts)
     with trials.attempt(trial):
-        plan, constants = _plan(device, program, calls, copy_strategy, weights or Weights(device))
+        plan, constants = _plan(device, schedule, calls, copy_strategy, weights or Weights(device))
         made = Executor(
             device,
             kernels.programs,
@@ -67,44 +67,44 @@ def planned_executor(
 
 
 def _plan(
-    device: Device, program: Program, calls: KernelCalls, copy_strategy: str, weights: Weights
+    device: Device, schedule: Schedule, calls: KernelCalls, copy_strategy: str, weights: Weights
 ) -> tuple[PartitionPlan, Lease]:
     layout, as_one = calls.layout, calls.dispatch_mode != ONE_BY_ONE
     kib = (layout.arena_bytes + layout.constant_bytes) >> 10
     with progress.phase("upload"), device.calling(f"allocating {kib} KiB"):
-        constants = weights.lease(device.queue, program.launches, as_one)
+        constants = weights.lease(device.queue, schedule.launches, as_one)
     try:
-        return _numbers(program, calls, copy_strategy, constants), constants
+        return _numbers(schedule, calls, copy_strategy, constants), constants
     except BaseException:
         constants.close()
         raise
 
 
 def _numbers(
-    program: Program, calls: KernelCalls, copy_strategy: str, constants: Lease
+    schedule: Schedule, calls: KernelCalls, copy_strategy: str, constants: Lease
 ) -> PartitionPlan:
-    layout, launches, persistent = calls.layout, program.launches, calls.persistent
+    layout, launches, persistent = calls.layout, schedule.launches, calls.persistent
     slices = constants.slices
     blocks = layout.blocks(launches, [{} if p is None else p.offsets for p in slices])
     buffers = [None if p is None else constants.cl_buffers.index(p.buffer) for p in slices]
     more = () if persistent is None else (*layout.strides(launches), *persistent.table)
     return PartitionPlan(
-        inputs=program.inputs,
-        outputs=program.outputs,
-        watched=program.watched,
-        steps=_steps(program),
+        inputs=schedule.inputs,
+        outputs=schedule.outputs,
+        watched=schedule.watched,
+        steps=_steps(schedule),
         memory=layout.memory(),
         calls=calls.call_plans(buffers, blocks),
         ints=(*blocks, *more),
         control_ints=0 if persistent is None else persistent.control_ints,
         dispatch_mode=calls.dispatch_mode,
         copy_strategy=copy_strategy,
-        uses_fp16=any(step.op == "to_halves" for step in program.steps),
+        uses_fp16=any(step.op == "to_halves" for step in schedule.steps),
     )
 
 
-def _steps(program: Program) -> tuple[StepPlan, ...]:
-    live = iter(_live_bytes(program))
+def _steps(schedule: Schedule) -> tuple[StepPlan, ...]:
+    live = iter(_live_bytes(schedule))
     return tuple(
         StepPlan(
             step.node_index,
@@ -126,20 +126,20 @@ def _steps(program: Program) -> tuple[StepPlan, ...]:
             _written(step),
             step.alternative.requirements,
         )
-        for step in program.steps
+        for step in schedule.steps
     )
 
 
-def _live_bytes(program: Program) -> list[int]:
+def _live_bytes(schedule: Schedule) -> list[int]:
     """Return for each launch the bytes of live tensors."""
-    first, last = dict.fromkeys(program.inputs, 0), dict.fromkeys(program.inputs, 0)
-    root, launches = program.roots(), program.launches
+    first, last = dict.fromkeys(schedule.inputs, 0), dict.fromkeys(schedule.inputs, 0)
+    root, launches = schedule.roots(), schedule.launches
     for number, launch in enumerate(launches):
         for tensor in (root.get(t, t) for t in (*launch.reads, *launch.writes)):
             first.setdefault(tensor, number)
             last[tensor] = number
     end = len(launches)
-    last |= {root.get(tensor, tensor): end for tensor in program.outputs}
+    last |= {root.get(tensor, tensor): end for tensor in schedule.outputs}
     change = [0] * (end + 1)  # from one launch to the next
     for tensor, begin in first.items():
         change[begin] += size_bytes(tensor)

@@ -17,7 +17,7 @@ import pyopencl as cl
 
 from delegate.errors import DeviceError
 from delegate.graph.ir import Tensor
-from delegate.launch import Alternative, Launch, Program, Step
+from delegate.launch import Alternative, Launch, Schedule, Step
 from delegate.plan.dispatch.kernels import Kernels
 from delegate.plan.dispatch.planned import planned_executor
 from delegate.plan.dispatch.registers import registers
@@ -236,7 +236,7 @@ def _copies(device: Device) -> tuple[float, float]:
 def _run_seconds(device: Device, kernels: Kernels, launch: Launch) -> float:
     """Return the minimum seconds of a launch, including the wait."""
     step = Step(0, "", Alternative("", (launch,)))
-    with planned_executor(device, kernels, Program((step,), (), launch.writes)) as executor:
+    with planned_executor(device, kernels, Schedule((step,), (), launch.writes)) as executor:
         return _least(lambda: executor.repeat(1, wait=True))
 
 

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Graph + target -> verdicts; partition -> program."""
+"""Graph + target -> verdicts; partition -> schedule."""

@@ -11,22 +11,22 @@ from collections.abc import Hashable
 from dataclasses import replace
 
 from delegate.graph.ir import Tensor
-from delegate.launch import Launch, Program, Step, is_temporary
+from delegate.launch import Launch, Schedule, Step, is_temporary
 
 
-def eliminate_common_launches(program: Program) -> Program:
-    """Return the program without launches whose temporaries an equal launch has written.
+def eliminate_common_launches(schedule: Schedule) -> Schedule:
+    """Return the schedule without launches whose temporaries an equal launch has written.
 
     The equality ends when an input is overwritten, as the state of a recurrent network is at each
     step. Temporaries that are written twice are left alone.
     """
-    counts = Counter(tensor for launch in program.launches for tensor in launch.writes)
+    counts = Counter(tensor for launch in schedule.launches for tensor in launch.writes)
     known: dict[Hashable, Launch] = {}
     reading: dict[Tensor, set[Hashable]] = {}  # keys of launches that read each tensor
-    root = program.roots()
+    root = schedule.roots()
     same: dict[Tensor, Tensor] = {}  # eliminated temporary -> its replacement
     steps: list[Step] = []
-    for step in program.steps:
+    for step in schedule.steps:
         alternative = step.alternative
         launches: list[Launch] = []
         for launch in alternative.launches:
@@ -47,7 +47,7 @@ def eliminate_common_launches(program: Program) -> Program:
         if launches != [*alternative.launches]:
             step = replace(step, alternative=replace(alternative, launches=tuple(launches)))
         steps.append(step)
-    return replace(program, steps=tuple(steps)) if same else program
+    return replace(schedule, steps=tuple(steps)) if same else schedule
 
 
 def _key(launch: Launch) -> Hashable:

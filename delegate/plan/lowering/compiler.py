@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Graph + target -> verdicts; partition -> Program. Never touches a device, except by `check`."""
+"""Graph + target -> verdicts; partition -> Schedule. Never touches a device, except by `check`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from delegate.graph.partition import (
 )
 from delegate.graph.verdict import Verdict
 from delegate.guard.children import progress
-from delegate.launch import Alternative, Program, Step, first_that_runs, is_empty
+from delegate.launch import Alternative, Schedule, Step, first_that_runs, is_empty
 from delegate.plan.fp16 import fp16
 from delegate.plan.lowering.common_subexpressions import eliminate_common_launches
 from delegate.plan.lowering.in_place import in_place
@@ -104,8 +104,8 @@ def compile_partition(
     choose: Choose,
     known: dict[Node, Step] | None = None,
     lowered: LoweringCache | None = None,
-) -> Program:
-    """Return the program of a partition.
+) -> Schedule:
+    """Return the schedule of a partition.
 
     `known`: compiled steps of nodes, reused and extended. `lowered`: alternatives of nodes, reused
     and extended.
@@ -128,7 +128,7 @@ def compile_partition(
     watched = _watched(in_order, (*partition.inputs, *partition.outputs))
     outputs = (*partition.outputs, *watched)
     return eliminate_common_launches(
-        in_place(Program(in_order, partition.inputs, outputs, watched))
+        in_place(Schedule(in_order, partition.inputs, outputs, watched))
     )
 
 

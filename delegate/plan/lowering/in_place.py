@@ -9,25 +9,25 @@ from __future__ import annotations
 from dataclasses import replace
 
 from delegate.graph.ir import Tensor
-from delegate.launch import Alternative, Program, Step
+from delegate.launch import Alternative, Schedule, Step
 
 
-def in_place(program: Program) -> Program:
-    """Return the program without copies of tensors that are dead afterwards.
+def in_place(schedule: Schedule) -> Schedule:
+    """Return the schedule without copies of tensors that are dead afterwards.
 
     The output then aliases the input, like a view. A persistent input stays live for the next run,
     unless this run writes another value.
     """
-    end = len(program.steps)
-    left = {tensor.state_name for tensor in program.outputs}
+    end = len(schedule.steps)
+    left = {tensor.state_name for tensor in schedule.outputs}
     needed: dict[Tensor, int] = {}  # index of the last step that reads it
-    for place, step in enumerate(program.steps):
+    for place, step in enumerate(schedule.steps):
         needed |= dict.fromkeys(_read(step.alternative), place)
-    needed |= dict.fromkeys(program.outputs, end)
-    needed |= {t: end for t in program.inputs if t.state_name and t.state_name not in left}
+    needed |= dict.fromkeys(schedule.outputs, end)
+    needed |= {t: end for t in schedule.inputs if t.state_name and t.state_name not in left}
     sharing: dict[Tensor, list[Tensor]] = {}  # by tensor: all that share its memory
     steps: list[Step] = []
-    for place, step in enumerate(program.steps):
+    for place, step in enumerate(schedule.steps):
         alternative = step.alternative
         if alternative.copied is not None:
             own = sharing.get(alternative.copied[0], [alternative.copied[0]])
@@ -43,7 +43,7 @@ def in_place(program: Program) -> Program:
             sharing[result] = sharing.setdefault(source, [source])
             sharing[result].append(result)
         steps.append(step)
-    return replace(program, steps=tuple(steps))
+    return replace(schedule, steps=tuple(steps))
 
 
 def _read(alternative: Alternative) -> list[Tensor]:

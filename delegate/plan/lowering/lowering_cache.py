@@ -29,11 +29,11 @@ class LoweringCache(dict[Node, Alternatives]):
         super().__init__()
         self._first: dict[Hashable, tuple[Node, Alternatives]] = {}
         self._facts: dict[Tensor, Hashable] = {}
-        self._signatures: dict[Node, str] = {}
+        self._fingerprints: dict[Node, str] = {}
         self._like: dict[Node, Node] = {}  # the first equal node of each
         if known is not None:
             self._first, self._facts = known._first, known._facts
-            self._signatures, self._like = known._signatures, known._like
+            self._fingerprints, self._like = known._fingerprints, known._like
 
     def lower(self, node: Node, target: Target) -> Alternatives:
         """Return the alternatives of a node, like `ops.lower`; raises as that."""
@@ -56,14 +56,14 @@ class LoweringCache(dict[Node, Alternatives]):
         self._like[node] = node
         return found
 
-    def signature(self, node: Node, make: Callable[[], str]) -> str:
+    def fingerprint(self, node: Node, make: Callable[[], str]) -> str:
         """Return the result of `make` for a node, computed once for all equal nodes."""
         first = self._like.get(node)
         if first is None:
             return make()
-        if first not in self._signatures:
-            self._signatures[first] = make()
-        return self._signatures[first]
+        if first not in self._fingerprints:
+            self._fingerprints[first] = make()
+        return self._fingerprints[first]
 
     def _key(self, node: Node) -> Hashable:
         """Return everything `lower` reads of a node, and which of its tensors are identical."""

@@ -15,7 +15,7 @@ from delegate.graph.partition import Partition, partitions, products
 from delegate.graph.persistent import with_variables
 from delegate.host.tflite.library import installed_rules
 from delegate.isa import FP16, FP16_STORAGE, ORDERS, most_lanes, portable_on
-from delegate.launch import Alternative, Constant, Launch, Program, size_bytes
+from delegate.launch import Alternative, Constant, Launch, Schedule, size_bytes
 from delegate.plan.dispatch.fused_launches import FILE, fused_source, fusible_groups
 from delegate.plan.dispatch.survey import DeviceLimits
 from delegate.plan.lowering import compiler
@@ -38,7 +38,7 @@ class ExpectedLaunch:
 
 @dataclass(frozen=True, slots=True)
 class KernelUse:
-    """A kernel of one program, and how often the models launch it."""
+    """A kernel of one schedule, and how often the models launch it."""
 
     kernel: str  # the function's name
     variants: tuple[str, ...]  # the alternatives that launch it
@@ -90,11 +90,11 @@ def kernel_uses(
 
     launched: dict[tuple[str, str], list[_Launched]] = {}  # by file and defines
 
-    def count(model: int, partition: Partition, without: Sequence[Node] = ()) -> Program:
-        program, launches = _launches(model, partition, target, without)
+    def count(model: int, partition: Partition, without: Sequence[Node] = ()) -> Schedule:
+        schedule, launches = _launches(model, partition, target, without)
         for each in launches:
             launched.setdefault((each.launch.kernel, text(each.launch)), []).append(each)
-        return program
+        return schedule
 
     fused_uses: dict[str, KernelUse] = {}  # of fused launches, by source
     for number, model in enumerate(models):
@@ -102,8 +102,8 @@ def kernel_uses(
         verdicts = compiler.verdicts(graph, target, _takes)
         for partition in partitions(graph, {each.node for each in verdicts if each.is_taken}):
             fused = compiler.rewritten(partition, target, _takes, allows_fp16=allows_fp16)
-            program = count(number, fused)
-            for group in fusible_groups(program.launches):
+            schedule = count(number, fused)
+            for group in fusible_groups(schedule.launches):
                 if len(group) > 1 and (isa is None or not proven & ORDERS):
                     use = _joined(group)
                     use = fused_uses.setdefault(use.source, use)
@@ -127,8 +127,8 @@ class _Launched(NamedTuple):
 
 def _launches(
     model: int, partition: Partition, target: Target, without: Sequence[Node]
-) -> tuple[Program, list[_Launched]]:
-    """Return a program of a partition, and the launches of each alternative of each node.
+) -> tuple[Schedule, list[_Launched]]:
+    """Return a schedule of a partition, and the launches of each alternative of each node.
 
     `without`: the nodes of the rewritten partition, which were counted there; if given, no
     launch of this partition counts as expected.
@@ -146,17 +146,17 @@ def _launches(
                 )
         return alternatives[0]
 
-    program = compiler.compile_partition(partition, target, look)
+    schedule = compiler.compile_partition(partition, target, look)
     if is_rewritten:
-        return program, found
-    for node, step in zip(partition.nodes, program.steps, strict=True):
+        return schedule, found
+    for node, step in zip(partition.nodes, schedule.steps, strict=True):
         # A node updated in place, or merged with another, has fewer launches.
         left = [*step.alternative.launches]
         for launch in chosen[node].launches:
             is_left = bool(left) and left[0].kernel == launch.kernel
             expected = _expected(left.pop(0), chosen[node], node, model) if is_left else None
             found.append(_Launched(launch, chosen[node].name, expected))
-    return program, found
+    return schedule, found
 
 
 def _uses(
@@ -179,12 +179,12 @@ def _uses(
         )
         if not expected:
             continue
-        variants = [f"{name}, literal" for name in use.variants]
+        variants = [f"{name}, specialised" for name in use.variants]
         _, largest = max(expected, key=lambda each: each[0].items)
         specialised = replace(
             use, source=text(largest.specialised()), expected=(), is_specialised=True
         )
-        specialised = replace(specialised, macros=(*use.macros, "literal"))
+        specialised = replace(specialised, macros=(*use.macros, "specialised"))
         key = kernel, *specialised.macros
         if (same := found.get(key)) is not None:
             variants = [*same.variants, *variants]
@@ -196,7 +196,7 @@ def _uses(
 def _joined(launches: Sequence[Launch]) -> KernelUse:
     """Return the record of a fused kernel, given its launches."""
     parts, source = (f"{each.kernel}={each.tiles}" for each in launches), fused_source(launches)
-    return KernelUse(FILE, ("joined",), tuple(parts), FILE, source.text, source.group_items, 0, ())
+    return KernelUse(FILE, ("fused",), tuple(parts), FILE, source.text, source.group_items, 0, ())
 
 
 def _expected(launch: Launch, alternative: Alternative, node: Node, model: int) -> ExpectedLaunch:

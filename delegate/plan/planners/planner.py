@@ -21,7 +21,7 @@ from delegate.guard.isolation.backend import AnyConstants
 from delegate.guard.store import Store
 from delegate.host.tflite.reference import reference_outputs
 from delegate.isa import ORDERS, is_one_launch_likely
-from delegate.launch import Alternative, Program, Step, first_that_runs
+from delegate.launch import Alternative, Schedule, Step, first_that_runs
 from delegate.options import Options
 from delegate.plan.dispatch.kernels import Kernels
 from delegate.plan.dispatch.planned import planned_executor
@@ -129,7 +129,7 @@ class Planner:
         with progress.phase("build"):
             chosen = self.select(partition, target, batch)
             whole = Trial.of(WHOLE, chosen.key, batch, *filter(None, region), self._copy_strategy())
-            with self._executor(chosen.program, chosen.dispatch_mode, batch, region) as executor:
+            with self._executor(chosen.schedule, chosen.dispatch_mode, batch, region) as executor:
                 if self.trials.is_due(whole):
                     with self.trials.attempt(whole):
                         # On uninitialised memory a loop may run long.
@@ -148,7 +148,7 @@ class Planner:
         return known
 
     def select(self, partition: Partition, target: Target, batch: int) -> Selection:
-        """Return the fastest program and dispatch mode of a partition; raises Unsupported."""
+        """Return the fastest schedule and dispatch mode of a partition; raises Unsupported."""
         origin = origin_of(partition)
         chooser, lowered = self._dispatch_chooser(origin), self._lowered_nodes(partition, target)
         try:
@@ -158,12 +158,12 @@ class Planner:
             with progress.share(0, _OF_NODES):
                 expected = self._as_one_launch(chooser, fused, target, batch, lowered)
                 self._tuner.has_unmeasured = False
-                programs = self._programs(partition, fused, target, batch, lowered, origin)
+                schedules = self._schedules(partition, fused, target, batch, lowered, origin)
                 if expected is not None and self._tuner.has_unmeasured:
-                    programs = [expected]  # in one launch the choices of nodes gain less
+                    schedules = [expected]  # in one launch the choices of nodes gain less
             with progress.share(_OF_NODES, 1):
                 is_likely = self._is_one_launch_likely(fused)
-                return chooser.fastest(programs, batch, expected, is_likely)
+                return chooser.fastest(schedules, batch, expected, is_likely)
         finally:
             self.chooser.save()
 
@@ -179,21 +179,21 @@ class Planner:
         target: Target,
         batch: int,
         lowered: LoweringCache,
-    ) -> Program | None:
+    ) -> Schedule | None:
         """Return what to run until all nodes are measured: lower()'s first choices, if they are
         faster as one launch. That gains more than the nodes' choices, so it is tested first.
         """
         if not (self.chooser.mode == QUICK and self._may_be_one_launch(batch)):
             return None
-        program = self._of_first_choices(fused, target, lowered)
+        schedule = self._of_first_choices(fused, target, lowered)
         is_likely = self._is_one_launch_likely(fused)
-        return program if chooser.is_one_launch_faster(program, is_likely) else None
+        return schedule if chooser.is_one_launch_faster(schedule, is_likely) else None
 
     def _is_one_launch_likely(self, partition: Partition) -> bool:
         is_float = any(tensor.dtype == "float32" for tensor in partition.inputs)
         return is_one_launch_likely(self.device.proven, is_float)
 
-    def _programs(
+    def _schedules(
         self,
         partition: Partition,
         fused: Partition,
@@ -201,8 +201,8 @@ class Planner:
         batch: int,
         lowered: LoweringCache,
         origin: str,
-    ) -> list[Program]:
-        """Return the candidate programs of a partition, with the alternatives chosen for each.
+    ) -> list[Schedule]:
+        """Return the candidate schedules of a partition, with the alternatives chosen for each.
 
         `fused`: the partition after passes. The unfused nodes are far more, and rarely faster: they
         are measured only in mode "full".
@@ -213,34 +213,34 @@ class Planner:
         )
         steps: dict[Node, Step] = {}  # of nodes untouched by passes
         with progress.share(0, _OF_FIRST):
-            programs = [compiler.compile_partition(fused, target, choose, steps, lowered)]
+            schedules = [compiler.compile_partition(fused, target, choose, steps, lowered)]
         if fused is not partition and self.chooser.mode == FULL:
             with progress.share(_OF_FIRST, 1):
-                programs.append(
+                schedules.append(
                     compiler.compile_partition(partition, target, choose, steps, lowered)
                 )
         if target.group_items > 1 and self._may_be_one_launch(batch):
             # One by one, short launches all take the same time, so tuning cannot rank them. Inside
             # a persistent launch they differ, so try lower()'s first choices too.
-            programs.append(self._of_first_choices(fused, target, lowered))
-        return programs
+            schedules.append(self._of_first_choices(fused, target, lowered))
+        return schedules
 
     def _may_be_one_launch(self, batch: int) -> bool:
         return not self._options.alternative and batch == 1 and bool(self.device.proven & ORDERS)
 
     def _of_first_choices(
         self, partition: Partition, target: Target, lowered: LoweringCache
-    ) -> Program:
+    ) -> Schedule:
         def expected(_: Node, alternatives: Sequence[Alternative]) -> Alternative:
             return first_that_runs(alternatives, self._bench.check)
 
         return compiler.compile_partition(partition, target, expected, lowered=lowered)
 
     def _executor(
-        self, program: Program, dispatch_mode: str, batch: int, region: Region = NO_REGION
+        self, schedule: Schedule, dispatch_mode: str, batch: int, region: Region = NO_REGION
     ) -> Executor:
         how = dispatch_mode, self._copy_strategy(), self.weights
-        return planned_executor(self.device, self._kernels, program, batch, *how, region=region)
+        return planned_executor(self.device, self._kernels, schedule, batch, *how, region=region)
 
     def _copy_strategy(self) -> str:
         """Return the fastest copy strategy."""

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Measured choices: alternatives of nodes, dispatch modes and copy strategies of programs."""
+"""Measured choices: alternatives of nodes, dispatch modes and copy strategies of schedules."""

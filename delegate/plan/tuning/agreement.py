@@ -45,7 +45,7 @@ def outputs_of(executor: Executor, inputs: Sequence[Values]) -> list[Values]:
 
 
 def same_outputs(one: Executor, other: Executor, seed: int = 0) -> bool:
-    """Whether two executors of equivalent programs agree on the same random inputs."""
+    """Whether two executors of equivalent schedules agree on the same random inputs."""
     inputs = random_inputs(one, seed)
     return are_same(outputs_of(one, inputs), outputs_of(other, inputs))
 

@@ -16,7 +16,7 @@ from delegate.errors import DeviceError, KernelBuildError, KilledChild
 from delegate.graph.ir import Node, Tensor
 from delegate.guard.children import progress
 from delegate.guard.children.trials import REFERENCE, WRONG, Trial
-from delegate.launch import Alternative, Launch, Program, Step, is_temporary, size_bytes
+from delegate.launch import Alternative, Launch, Schedule, Step, is_temporary, size_bytes
 from delegate.plan.dispatch.kernels import Kernels
 from delegate.plan.dispatch.planned import planned_executor
 from delegate.plan.record import ONE_BY_ONE, PERSISTENT
@@ -169,7 +169,7 @@ class DeviceBench:
                 continue
             with contextlib.suppress(KilledChild, KernelBuildError):
                 executor = planned_executor(
-                    self._device, self._kernels, _copy_program(), copy_strategy=name
+                    self._device, self._kernels, _copy_schedule(), copy_strategy=name
                 )
                 first = next(iter(made.values()), executor)
                 if all(same_outputs(executor, first, seed) for seed in range(_COMPARED_RUNS)):
@@ -193,10 +193,10 @@ class DeviceBench:
         if ends is None:
             read, written = _touched(alternative)
             ends = read, tuple(t for t in written if not is_temporary(t))
-        program = Program((Step(0, "", alternative),), *ends)
+        schedule = Schedule((Step(0, "", alternative),), *ends)
         weights = self._weights
         return planned_executor(
-            self._device, self._kernels, program, batch, dispatch_mode, weights=weights
+            self._device, self._kernels, schedule, batch, dispatch_mode, weights=weights
         )
 
     def _outputs(self, alternative: Alternative) -> Outputs:
@@ -212,8 +212,8 @@ def _touched(alternative: Alternative) -> tuple[tuple[Tensor, ...], tuple[Tensor
     return tuple(t for t in read if t.data is None and t not in written), tuple(written)
 
 
-def _copy_program() -> Program:
-    """Return a program of one launch: a MobileNet picture goes in, its scores come out."""
+def _copy_schedule() -> Schedule:
+    """Return a schedule of one launch: a MobileNet picture goes in, its scores come out."""
     picture = Tensor(0, "", (224 * 224 * 3,), "uint8")
     scores = Tensor(1, "", (1001,), "uint8")
     launch = Launch(
@@ -225,7 +225,7 @@ def _copy_program() -> Program:
         reads=(picture,),
         writes=(scores,),
     )
-    return Program((Step(0, "", Alternative("", (launch,))),), (picture,), (scores,))
+    return Schedule((Step(0, "", Alternative("", (launch,))),), (picture,), (scores,))
 
 
 def _seconds_a_run(executor: Executor, count: int) -> float:

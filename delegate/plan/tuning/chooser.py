@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Choices, measured once on this device and cached on disk. Independent of nodes and programs.
+"""Choices, measured once on this device and cached on disk. Independent of nodes and schedules.
 
 Alternatives of a node, dispatch modes, generic or specialised kernels, and copy strategies are all
 a Choice.
@@ -26,7 +26,7 @@ _MOST_AGAIN_SECONDS = 10.0
 # In total, if a device's self-tests took longer than that: the plan is final.
 LEAST_SECONDS = 1.0
 ROUNDS = {QUICK: 3, FULL: 12}
-# For all candidates of a choice between whole programs; each runs at least once.
+# For all candidates of a choice between whole schedules; each runs at least once.
 _WHOLE_SECONDS = {QUICK: 0.5, FULL: 5.0}
 _NEAR = 2  # the size ratio up to which a choice carries over
 _UNSAVED_SECONDS = 1.0  # of measuring; Ctrl-C loses no more

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Programs x dispatch modes -> the fastest pair on this device, among those that agree.
+"""Schedules x dispatch modes -> the fastest pair on this device, among those that agree.
 
 See DISPATCH_MODES of plan/record.py. Then the same with specialised kernels, one per layer.
 """
@@ -16,19 +16,19 @@ from typing import NamedTuple
 
 from delegate.errors import DeviceError, KernelBuildError
 from delegate.guard.children import progress
-from delegate.launch import Alternative, Program
+from delegate.launch import Alternative, Schedule
 from delegate.plan.dispatch.fused_launches import can_fuse
-from delegate.plan.record import JOINED, ONE_BY_ONE, PERSISTENT
+from delegate.plan.record import FUSED, ONE_BY_ONE, PERSISTENT
 from delegate.plan.tuning.agreement import outputs_of, random_inputs, right_of
 from delegate.plan.tuning.bench import DeviceBench
 from delegate.plan.tuning.chooser import FULL, Choice, Chooser
-from delegate.plan.tuning.tune import signature
+from delegate.plan.tuning.tune import fingerprint
 from delegate.run.executor import Executor
 
-# Longer programs gain most as one launch. Trying one by one would compile each kernel again.
+# Longer schedules gain most as one launch. Trying one by one would compile each kernel again.
 _MANY_LAUNCHES = 256
 # Whether kernels load their parameters or have them as constants.
-GENERIC, SPECIALISED = KERNEL_KINDS = ("loaded", "literal")
+GENERIC, SPECIALISED = KERNEL_KINDS = ("generic", "specialised")
 _OF_DISPATCH = 0.4  # progress when the dispatch mode is chosen
 # Cost to compile all launches as one kernel, relative to an executor of known kernels.
 _COST_OF_ONE = 10
@@ -39,7 +39,7 @@ _log = logging.getLogger("delegate")
 class Selection(NamedTuple):
     """How a group of nodes runs."""
 
-    program: Program
+    schedule: Schedule
     dispatch_mode: str
     key: str  # identifies both: kernels, sizes and kernel kind
 
@@ -51,23 +51,23 @@ class Selection(NamedTuple):
     def specialised(self) -> Selection:
         """Return the same with specialised kernels."""
         return Selection(
-            self.program.specialised(), self.dispatch_mode, f"{self.key}, {SPECIALISED}"
+            self.schedule.specialised(), self.dispatch_mode, f"{self.key}, {SPECIALISED}"
         )
 
 
 class DispatchChooser:
-    """Chooses among equivalent programs, dispatch modes and kernel kinds."""
+    """Chooses among equivalent schedules, dispatch modes and kernel kinds."""
 
     def __init__(
         self,
         chooser: Chooser,
         bench: DeviceBench,
-        make: Callable[[Program, str, int], Executor],
+        make: Callable[[Schedule, str, int], Executor],
         profiling: bool,
         is_ordered: bool,
         origin: str,
     ) -> None:
-        """`make`: creates the executor of a program, mode and batch; raises as Executor.
+        """`make`: creates the executor of a schedule, mode and batch; raises as Executor.
 
         `profiling`: launches stay separate. `is_ordered`: the device is proven to order memory
         between groups, so all launches can be one; else only small ones are fused. `origin`:
@@ -78,83 +78,89 @@ class DispatchChooser:
         self._make = make
         self._profiling = profiling
         self._origin = origin
-        self._fewer_calls = PERSISTENT if is_ordered else JOINED  # alternative to one by one
-        self._signatures: dict[Alternative, bytes] = {}  # programs share steps
+        self._fewer_calls = PERSISTENT if is_ordered else FUSED  # alternative to one by one
+        self._fingerprints: dict[Alternative, bytes] = {}  # schedules share steps
 
-    def is_one_launch_faster(self, program: Program, is_likely: bool) -> bool:
-        """Whether a program was measured to be faster as one launch than in any other mode.
+    def is_one_launch_faster(self, schedule: Schedule, is_likely: bool) -> bool:
+        """Whether a schedule was measured to be faster as one launch than in any other mode.
 
         `is_likely`: the answer without measurements.
         """
-        found = self._fastest_mode([program], 1, is_likely)
+        found = self._fastest_mode([schedule], 1, is_likely)
         return is_likely if found is None else found[1] == PERSISTENT
 
     def fastest(
         self,
-        programs: Sequence[Program],
+        schedules: Sequence[Schedule],
         batch: int,
-        expected: Program | None = None,
+        expected: Schedule | None = None,
         is_likely: bool = False,
     ) -> Selection:
-        """Return the fastest of equivalent programs in any dispatch mode.
+        """Return the fastest of equivalent schedules in any dispatch mode.
 
         `is_likely`: one launch is expected to be fastest. Without measurements: `expected` as one
-        launch, else the first program one by one.
+        launch, else the first schedule one by one.
         """
         with progress.share(0, _OF_DISPATCH):
-            found = self._fastest_mode(programs, batch, is_likely)
-        otherwise = (expected, PERSISTENT) if expected else (programs[0], ONE_BY_ONE)
+            found = self._fastest_mode(schedules, batch, is_likely)
+        otherwise = (expected, PERSISTENT) if expected else (schedules[0], ONE_BY_ONE)
         chosen = self.selection(*(found or otherwise), False, batch)
         with progress.share(_OF_DISPATCH, 1):
-            if self._is_faster_specialised(chosen.key, chosen.program, chosen.dispatch_mode, batch):
+            if self._is_faster_specialised(
+                chosen.key, chosen.schedule, chosen.dispatch_mode, batch
+            ):
                 return chosen.specialised()
         return chosen
 
-    def selection(self, program: Program, mode: str, is_specialised: bool, batch: int) -> Selection:
-        """Return the selection of a program in a mode."""
+    def selection(
+        self, schedule: Schedule, mode: str, is_specialised: bool, batch: int
+    ) -> Selection:
+        """Return the selection of a schedule in a mode."""
         numbers = [
             [value for value in launch.params.values() if isinstance(value, int)]
-            for launch in program.launches
+            for launch in schedule.launches
         ]
         of_numbers = hashlib.sha256(repr(numbers).encode()).hexdigest()[:24]
-        found = Selection(program, mode, f"{self._key([program], batch)} {of_numbers}, {mode}")
+        found = Selection(schedule, mode, f"{self._key([schedule], batch)} {of_numbers}, {mode}")
         return found.specialised() if is_specialised else found
 
-    def _modes(self, programs: Sequence[Program], batch: int) -> Mapping[str, tuple[Program, str]]:
+    def _modes(
+        self, schedules: Sequence[Schedule], batch: int
+    ) -> Mapping[str, tuple[Schedule, str]]:
         return {
-            f"{number}, {mode}": (program, mode)
-            for number, program in enumerate(programs)
+            f"{number}, {mode}": (schedule, mode)
+            for number, schedule in enumerate(schedules)
             for mode in (ONE_BY_ONE, self._fewer_calls)
-            if mode == ONE_BY_ONE or self._may_be_fewer(program, batch)
+            if mode == ONE_BY_ONE or self._may_be_fewer(schedule, batch)
         }
 
-    def _may_be_fewer(self, program: Program, batch: int) -> bool:
-        """Whether the program's launches may be submitted in fewer calls."""
+    def _may_be_fewer(self, schedule: Schedule, batch: int) -> bool:
+        """Whether the schedule's launches may be submitted in fewer calls."""
         # A batch keeps the device busy by itself: launch overhead is negligible.
-        if self._profiling or batch > 1 or len(program.launches) < 2:
+        if self._profiling or batch > 1 or len(schedule.launches) < 2:
             return False
-        return self._fewer_calls == PERSISTENT or can_fuse(program.launches)
+        return self._fewer_calls == PERSISTENT or can_fuse(schedule.launches)
 
     def _fastest_mode(
-        self, programs: Sequence[Program], batch: int, is_likely: bool
-    ) -> tuple[Program, str] | None:
-        """Return the fastest program and mode, if known or measured now."""
-        modes = self._modes(programs, batch)
+        self, schedules: Sequence[Schedule], batch: int, is_likely: bool
+    ) -> tuple[Schedule, str] | None:
+        """Return the fastest schedule and mode, if known or measured now."""
+        modes = self._modes(schedules, batch)
         if is_likely and self._chooser.mode != FULL:
             gaining = {n: f for n, f in modes.items() if f[1] == PERSISTENT and _is_long(f[0])}
             modes = gaining or modes
         if len(modes) == 1:
             return next(iter(modes.values()))
-        key = self._key(programs, batch)
+        key = self._key(schedules, batch)
         if self._profiling:  # among fewer modes: not valid without profiling
             key += f", {ONE_BY_ONE}"
-        choice = Choice(key, modes, subject=self._subject(programs, batch), size=_size(programs))
+        choice = Choice(key, modes, subject=self._subject(schedules, batch), size=_size(schedules))
         first = PERSISTENT if is_likely else ONE_BY_ONE
         name = self._chooser.choose(choice, lambda: self._measure(modes, batch, first))
         return None if name is None else modes[name]
 
     def _measure(
-        self, modes: Mapping[str, tuple[Program, str]], batch: int, first: str
+        self, modes: Mapping[str, tuple[Schedule, str]], batch: int, first: str
     ) -> str | None:
         """Return the fastest; `first`: the name expected to be."""
         with contextlib.ExitStack() as stack:
@@ -164,21 +170,21 @@ class DispatchChooser:
             return self._chooser.fastest(repeats)
 
     def _make_executors(
-        self, modes: Mapping[str, tuple[Program, str]], batch: int, stack: contextlib.ExitStack
+        self, modes: Mapping[str, tuple[Schedule, str]], batch: int, stack: contextlib.ExitStack
     ) -> dict[str, Executor]:
         """Return those that fit, have the mode asked for and agree; `stack` closes them."""
 
         def cost(name: str) -> float:
-            program, mode = modes[name]
+            schedule, mode = modes[name]
             return (_COST_OF_ONE if mode == PERSISTENT else 1) * (
-                2 if _is_specialised(program) else 1
+                2 if _is_specialised(schedule) else 1
             )
 
         made: dict[str, Executor] = {}
         for name in progress.each([*modes], lambda name: _words(*modes[name]), cost):
-            program, mode = modes[name]
+            schedule, mode = modes[name]
             try:
-                executor = self._make(program, mode, batch)
+                executor = self._make(schedule, mode, batch)
             except DeviceError:
                 continue  # not enough memory for all at once
             if executor.dispatch_mode == mode:
@@ -186,23 +192,23 @@ class DispatchChooser:
                 stack.callback(executor.close)
             else:
                 executor.close()
-        return _correct_executors(made, {name: program for name, (program, _) in modes.items()})
+        return _correct_executors(made, {name: schedule for name, (schedule, _) in modes.items()})
 
-    def _is_faster_specialised(self, key: str, program: Program, mode: str, batch: int) -> bool:
-        """Whether a program was measured to be faster with specialised kernels.
+    def _is_faster_specialised(self, key: str, schedule: Schedule, mode: str, batch: int) -> bool:
+        """Whether a schedule was measured to be faster with specialised kernels.
 
         They are built only while the budget lasts. A single kernel of all launches cannot be built
         in parts.
         """
 
         def measure() -> str | None:
-            twin = program.specialised()
+            twin = schedule.specialised()
             seconds = self._chooser.seconds_left
             try:
                 if mode != PERSISTENT and not self._bench.warm_up_within(twin.launches, seconds):
                     return None
                 return self._measure(
-                    {GENERIC: (program, mode), SPECIALISED: (twin, mode)}, batch, mode
+                    {GENERIC: (schedule, mode), SPECIALISED: (twin, mode)}, batch, mode
                 )
             except (DeviceError, KernelBuildError) as error:
                 _log.info("kernels stay generic: %s", error)
@@ -211,37 +217,37 @@ class DispatchChooser:
         choice = Choice(key, KERNEL_KINDS, GENERIC, is_long=mode == PERSISTENT)
         return self._chooser.choose(choice, measure) == SPECIALISED
 
-    def _subject(self, programs: Sequence[Program], batch: int) -> tuple[object, ...]:
-        nodes = ((step.op, step.node_index) for program in programs for step in program.steps)
+    def _subject(self, schedules: Sequence[Schedule], batch: int) -> tuple[object, ...]:
+        nodes = ((step.op, step.node_index) for schedule in schedules for step in schedule.steps)
         return "form", self._origin, batch, self._profiling, *nodes
 
-    def _key(self, programs: Sequence[Program], batch: int) -> str:
+    def _key(self, schedules: Sequence[Schedule], batch: int) -> str:
         digest = hashlib.sha256(str(batch).encode())
-        for step in (step for program in programs for step in program.steps):
+        for step in (step for schedule in schedules for step in schedule.steps):
             own = step.alternative
-            if own not in self._signatures:
-                self._signatures[own] = signature([own], self._bench.source_of).encode()
-            digest.update(self._signatures[own])
+            if own not in self._fingerprints:
+                self._fingerprints[own] = fingerprint([own], self._bench.source_of).encode()
+            digest.update(self._fingerprints[own])
         return digest.hexdigest()[:24]
 
 
-def _size(programs: Sequence[Program]) -> int:
-    return sum(launch.tiles for program in programs for launch in program.launches)
+def _size(schedules: Sequence[Schedule]) -> int:
+    return sum(launch.tiles for schedule in schedules for launch in schedule.launches)
 
 
-def _words(program: Program, mode: str) -> str:
+def _words(schedule: Schedule, mode: str) -> str:
     """Describe the current step; compiling one kernel of all launches takes long, unobserved."""
-    literals = ", specialised" if _is_specialised(program) else ""
+    literals = ", specialised" if _is_specialised(schedule) else ""
     if mode != PERSISTENT:
         return f"launches {mode}{literals}"
     launch_s = _LAUNCH_S * (2 if literals else 1)
-    seconds = 10 * math.ceil(launch_s * len(program.launches) / 10)
+    seconds = 10 * math.ceil(launch_s * len(schedule.launches) / 10)
     # A narrow terminal truncates the end.
     return f"may take {seconds} s: compiling all launches as one kernel{literals}"
 
 
 def _correct_executors(
-    made: dict[str, Executor], programs_of: Mapping[str, Program]
+    made: dict[str, Executor], schedules_of: Mapping[str, Schedule]
 ) -> dict[str, Executor]:
     """Return those that agree with the majority on random bytes.
 
@@ -251,9 +257,9 @@ def _correct_executors(
     """
     names = [*reversed(made)]
     found = {name: outputs_of(made[name], random_inputs(made[name])) for name in names}
-    programs = {programs_of[name] for name in names}
-    groups = [[name for name in names if programs_of[name] is program] for program in programs]
-    if not any(map(_rounds_floats, programs)):
+    schedules = {schedules_of[name] for name in names}
+    groups = [[name for name in names if schedules_of[name] is schedule] for schedule in schedules]
+    if not any(map(_rounds_floats, schedules)):
         groups = [names]
     right: dict[str, bool] = {}
     for group in groups:
@@ -263,22 +269,22 @@ def _correct_executors(
         if not right[name]:
             _log.warning(
                 "%d nodes: '%s' computes wrongly on this device and is not used",
-                len(programs_of[name].steps), name.split(", ")[-1],
+                len(schedules_of[name].steps), name.split(", ")[-1],
             )  # fmt: skip
     return {name: each for name, each in made.items() if right[name]}
 
 
-def _rounds_floats(program: Program) -> bool:
+def _rounds_floats(schedule: Schedule) -> bool:
     return any(
         any(tensor.dtype == "float32" for tensor in launch.reads)
         and any(tensor.dtype != "float32" for tensor in launch.writes)
-        for launch in program.launches
+        for launch in schedule.launches
     )
 
 
-def _is_long(program: Program) -> bool:
-    return len(program.launches) > _MANY_LAUNCHES
+def _is_long(schedule: Schedule) -> bool:
+    return len(schedule.launches) > _MANY_LAUNCHES
 
 
-def _is_specialised(program: Program) -> bool:
-    return any(launch.is_specialised for launch in program.launches)
+def _is_specialised(schedule: Schedule) -> bool:
+    return any(launch.is_specialised for launch in schedule.launches)

@@ -60,8 +60,8 @@ class Tuner:
         if len(alternatives) > 1:
             names = [*(each.name for each in alternatives), _NONE]
             known_nodes = LoweringCache() if lowered is None else lowered
-            own = known_nodes.signature(
-                node, lambda: signature(alternatives, self._bench.source_of)
+            own = known_nodes.fingerprint(
+                node, lambda: fingerprint(alternatives, self._bench.source_of)
             )
             known = self._chooser.choose(
                 Choice(
@@ -119,7 +119,7 @@ class Tuner:
         return [each for each, is_right in found if is_right]
 
 
-def signature(alternatives: Sequence[Alternative], source_of: Callable[[Launch], str]) -> str:
+def fingerprint(alternatives: Sequence[Alternative], source_of: Callable[[Launch], str]) -> str:
     """Return a key shared by nodes that run equally fast: kernels, sizes and macros."""
     digest = hashlib.sha256()
     for alternative in alternatives:

@@ -26,7 +26,7 @@ from delegate.graph.partition import dynamic_tensors, partition_of
 from delegate.host.tflite.library import installed_rules
 from delegate.inspect import Graph, read_model, write_model
 from delegate.isa import FEATURES, instructions
-from delegate.launch import Alternative, Constant, Program, Step
+from delegate.launch import Alternative, Constant, Schedule, Step
 from delegate.plan.layout import layout_of
 from delegate.plan.passes import run_passes
 from delegate.target import Target
@@ -126,9 +126,9 @@ def _planned(graph: Graph, taken: list[Node], target: Target) -> None:
             Step(node.index, node.op, each[min(place, len(each) - 1)])
             for node, each in zip(partition.nodes, results, strict=True)
         ]
-        program = Program(tuple(steps), partition.inputs, partition.outputs)
-        layout_of(program)
-        for launch in program.launches:
+        schedule = Schedule(tuple(steps), partition.inputs, partition.outputs)
+        layout_of(schedule)
+        for launch in schedule.launches:
             for value in launch.params.values():
                 if isinstance(value, Constant) and value.size_bytes <= _MOST_CONSTANT_BYTES:
                     packed = value.pack().nbytes

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The ways to run a random graph: each has the outputs of TFLite's reference kernels.
 
-A way is a few words, such as "form persistent literal", by which it is reported and replayed.
+A way is a few words, such as "form persistent specialised", by which it is reported and replayed.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ from delegate.run.weights import Weights
 from tests.support.compare import RUNTIME, inputs_for, interpreter, invoke, refusals
 from tests.support.model import graph_of, op, t
 from tests.support.nets import THREE_PARTITIONS, assert_equal_outputs, conv_pool, delegate_for
-from tests.support.programs import constant_bytes
+from tests.support.schedules import constant_bytes
 from tflite_opencl.models.build import numbers
 
 

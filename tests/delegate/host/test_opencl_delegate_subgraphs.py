@@ -17,7 +17,7 @@ from delegate.inspect import Graph, Tensor, read_model, read_signatures
 from tests.support.compare import interpreter, invoke
 from tests.support.model import const, graph_of, op, t
 from tests.support.nets import LEFT, POOL, assert_equal_outputs, delegate_for, image
-from tests.support.programs import constant_bytes
+from tests.support.schedules import constant_bytes
 from tests.support.subgraphs import two_signatures, write_subgraphs
 from tests.support.tiers import slow
 

@@ -31,8 +31,8 @@ from tests.support.cases import (
     SEEDS,
     SIMT,
     X86,
-    Way,
-    assert_exact_way,
+    Strategy,
+    assert_exact_strategy,
     changed,
     forced,
     only_launch,
@@ -54,7 +54,7 @@ APPROXIMATE = {"approximate": True}
 test_relus = from_suite(*RELUS)
 test_activations = from_suite(*OTHERS)
 test_sigmoids = from_suite(*FIXED)
-test_vectors_of_x86 = from_suite(*FIXED, ways=X86, first="in4097")
+test_vectors_of_x86 = from_suite(*FIXED, strategies=X86, first="in4097")
 
 
 def node(
@@ -192,16 +192,18 @@ ROUNDED: Mapping[str, tuple[Magnitude, int]] = {
 }
 
 
-@pytest.mark.parametrize("way", GROUPS, ids=str)
+@pytest.mark.parametrize("strategy", GROUPS, ids=str)
 @pytest.mark.parametrize(("name", "options"), [*((n, {}) for n in ROUNDED), ("GELU", APPROXIMATE)])
-def test_rounded_floats(name: str, options: dict[str, bool], way: Way, device: DeviceInfo) -> None:
+def test_rounded_floats(
+    name: str, options: dict[str, bool], strategy: Strategy, device: DeviceInfo
+) -> None:
     values = floats_of_all_sizes()
     magnitude, terms = ROUNDED[name]
     if name == "HARD_SWISH":
         # Between -3 and -2 the ramp is a difference: its rounding is that of the 3.
         magnitude = lambda v: _hard_swish(v) + np.abs(v) / 2  # noqa: E731
     graph = function(name, "float32", values.shape, **options)
-    assert_float_function(graph, device, way, magnitude, terms, [[values]])
+    assert_float_function(graph, device, strategy, magnitude, terms, [[values]])
 
 
 @pytest.mark.parametrize("name", ROUNDED)
@@ -209,27 +211,27 @@ def test_a_zero_has_the_reference_s_sign(name: str, device: DeviceInfo) -> None:
     # RSQRT makes infinities of it.
     values = np.array([0.0, -0.0, -4.0 if name == "HARD_SWISH" else 0.0], np.float32)
     model = write_model(function(name, "float32", values.shape))
-    assert_exact_way(model, device, inputs=[[values]])
+    assert_exact_strategy(model, device, inputs=[[values]])
 
 
-@pytest.mark.parametrize("way", GROUPS, ids=str)
+@pytest.mark.parametrize("strategy", GROUPS, ids=str)
 @pytest.mark.parametrize("name", RELUS)
-def test_floats_of_relu(name: str, way: Way, device: DeviceInfo) -> None:
+def test_floats_of_relu(name: str, strategy: Strategy, device: DeviceInfo) -> None:
     values = floats_of_all_sizes()
     if name == "RELU6":  # of which tflite-runtime makes 0
         values = values[~np.isnan(values)]
     model = write_model(function(name, "float32", values.shape))
-    with forced(way):
+    with forced(strategy):
         assert_within(model, device, lambda given: [np.zeros(1)], inputs=[[values]])
 
 
-@pytest.mark.parametrize("way", GROUPS, ids=str)
+@pytest.mark.parametrize("strategy", GROUPS, ids=str)
 @pytest.mark.parametrize("alpha", [0.2, 0.0, -1.5])
-def test_floats_of_leaky_relu(alpha: float, way: Way, device: DeviceInfo) -> None:
+def test_floats_of_leaky_relu(alpha: float, strategy: Strategy, device: DeviceInfo) -> None:
     values = floats_of_all_sizes()
     values = values[(abs(values) > 1e-30) | (values == 0)]  # a device may take less for zero
     graph = function("LEAKY_RELU", "float32", values.shape, alpha=alpha)
-    assert_graph(graph, device, way, [[values]])
+    assert_graph(graph, device, strategy, [[values]])
 
 
 INTEGERS = ("uint8", "int8", "int16")
@@ -243,15 +245,15 @@ EVERY_INT16 = {
 }
 
 
-@pytest.mark.parametrize("way", GROUPS, ids=str)
+@pytest.mark.parametrize("strategy", GROUPS, ids=str)
 @pytest.mark.parametrize("case", EVERY_INT16)
-def test_every_int16(case: str, way: Way, device: DeviceInfo) -> None:
+def test_every_int16(case: str, strategy: Strategy, device: DeviceInfo) -> None:
     name, scales, options = EVERY_INT16[case]
     if (name, RUNTIME.name) == ("GELU", "tflite-runtime"):
         pytest.skip("tflite-runtime prepares GELU of int16, then fails")
     values = every_value("int16")
     graph = function(name, "int16", values.shape, scales, (0, 0), **options)
-    assert_graph(graph, device, way, [[values]])
+    assert_graph(graph, device, strategy, [[values]])
 
 
 DRAWN = {
@@ -267,12 +269,14 @@ DRAWN = {
 
 
 @pytest.mark.parametrize("name", DRAWN)
-@given(data=st.data(), way=st.sampled_from(GROUPS), seed=SEEDS)
-def test_drawn(device: DeviceInfo, name: str, data: st.DataObject, way: Way, seed: int) -> None:
+@given(data=st.data(), strategy=st.sampled_from(GROUPS), seed=SEEDS)
+def test_drawn(
+    device: DeviceInfo, name: str, data: st.DataObject, strategy: Strategy, seed: int
+) -> None:
     graph = data.draw(DRAWN[name])
     if (name, graph.inputs[0].dtype, RUNTIME.name) == ("GELU", "int16", "tflite-runtime"):
         reject()  # which prepares it, then fails
-    assert_drawn(graph, device, way, seed)
+    assert_drawn(graph, device, strategy, seed)
 
 
 FLOAT_NODE = {name: node(name, "float32") for name in NODE}

@@ -10,7 +10,7 @@ import pytest
 
 from delegate import DeviceInfo
 from delegate.host.tflite.library import installed_rules
-from tests.support.cases import SIMT, assert_exact_way, refusal
+from tests.support.cases import SIMT, assert_exact_strategy, refusal
 from tests.support.model import chain_model, op, t
 
 IN_SCALES = (1e-38, 1e-14, 1e-6, 1.0, 7.0, 1e9, 1e38)
@@ -36,7 +36,7 @@ def test_steps_beyond_32_bits(name: str, dtype: str, in_scale: float, device: De
         op(name, [source], [t((256,), dtype, out_scale, 5)], version=VERSIONS[name])
         for out_scale in OUT_SCALES
     ]
-    assert_exact_way(chain_model(nodes), device, SIMT, inputs=[[EVERY_VALUE[dtype]]])
+    assert_exact_strategy(chain_model(nodes), device, SIMT, inputs=[[EVERY_VALUE[dtype]]])
 
 
 @pytest.mark.parametrize(
@@ -52,4 +52,4 @@ def test_int16_at_a_scale_whose_multiplier_is_zero(name: str, scale: float) -> N
 def test_int16_at_the_least_scale(name: str, device: DeviceInfo) -> None:
     values = np.arange(-32768, 32768).astype(np.int16)
     node = op(name, [t(values.shape, "int16", 3.9e-14)], [t(values.shape, "int16", 2.0**-15)])
-    assert_exact_way(chain_model([node]), device, SIMT, inputs=[[values]])
+    assert_exact_strategy(chain_model([node]), device, SIMT, inputs=[[values]])

@@ -16,8 +16,8 @@ from tests.support.cases import (
     LANES_8,
     LANES_16,
     SIMT,
-    WAYS,
-    Way,
+    STRATEGIES,
+    Strategy,
     changed,
     only_launch,
     quantization,
@@ -31,7 +31,7 @@ from tests.support.suite_cases import assert_graph, from_suite
 from tflite_opencl.conformance.cases.binary import pair
 from tflite_opencl.oracle.values import input_sets
 
-test_add = from_suite("ADD", ways=(SIMT, LANES_16))
+test_add = from_suite("ADD", strategies=(SIMT, LANES_16))
 
 
 def node(
@@ -43,14 +43,14 @@ def node(
     return pair("ADD", dtype, (shape, shape), scales=scales, zeros=zeros).nodes[0]
 
 
-def launches(node: Node, way: Way) -> dict[str, Launch]:
+def launches(node: Node, strategy: Strategy) -> dict[str, Launch]:
     """Return the launch of each alternative, by name, in order."""
-    found = ops.lower(node, way.target)
+    found = ops.lower(node, strategy.target)
     return {alternative.name: only_launch(alternative) for alternative in found}
 
 
 @pytest.mark.parametrize(
-    ("way", "elements", "names"),
+    ("strategy", "elements", "names"),
     [
         (SIMT, 3, ["plain"]),
         (SIMT, 4, ["float 4", "vector 4", "plain"]),
@@ -60,8 +60,10 @@ def launches(node: Node, way: Way) -> dict[str, Launch]:
     ],
     ids=str,
 )
-def test_floats_then_vectors_then_plain(way: Way, elements: int, names: list[str]) -> None:
-    assert list(launches(node((elements,)), way)) == names
+def test_floats_then_vectors_then_plain(
+    strategy: Strategy, elements: int, names: list[str]
+) -> None:
+    assert list(launches(node((elements,)), strategy)) == names
 
 
 def test_no_floats_where_none_are_exact() -> None:
@@ -71,10 +73,10 @@ def test_no_floats_where_none_are_exact() -> None:
 
 
 @pytest.mark.parametrize(
-    ("way", "tiles", "group_items"), [(SIMT, 33, 64), (LANES_8, 3, 1)], ids=str
+    ("strategy", "tiles", "group_items"), [(SIMT, 33, 64), (LANES_8, 3, 1)], ids=str
 )
-def test_plain_launch(way: Way, tiles: int, group_items: int) -> None:
-    launch = launches(node((3, 683), "int8"), way)["plain"]
+def test_plain_launch(strategy: Strategy, tiles: int, group_items: int) -> None:
+    launch = launches(node((3, 683), "int8"), strategy)["plain"]
     assert (launch.file, launch.kernel) == ("add", "add_quant8")
     assert (launch.tiles, launch.group_items) == (tiles, group_items)  # of 2049 elements
 
@@ -129,8 +131,8 @@ test_refusal = refused(REFUSALS)
 def test_a_tensor_and_itself(device: DeviceInfo) -> None:
     twice = replace(NODE, inputs=NODE.inputs[:1] * 2)
     graph = graph_of([twice])
-    for way in WAYS:
-        assert_graph(graph, device, way, input_sets(graph))
+    for strategy in STRATEGIES:
+        assert_graph(graph, device, strategy, input_sets(graph))
 
 
 EVERY = {
@@ -144,16 +146,20 @@ EVERY = {
 
 
 @pytest.mark.parametrize("alternative", ["float", "vector", "plain"])
-@pytest.mark.parametrize("way", [SIMT, LANES_4, LANES_8, LANES_16], ids=str)
+@pytest.mark.parametrize("strategy", [SIMT, LANES_4, LANES_8, LANES_16], ids=str)
 @pytest.mark.parametrize("name", EVERY)
-def test_every_pair_of_inputs(name: str, way: Way, alternative: str, device: DeviceInfo) -> None:
+def test_every_pair_of_inputs(
+    name: str, strategy: Strategy, alternative: str, device: DeviceInfo
+) -> None:
     graph = EVERY[name]
-    forced_way = replace(way, alternative=alternative)
-    assert_graph(graph, device, forced_way, [every_pair(graph.inputs[0].dtype)])
+    forced_strategy = replace(strategy, alternative=alternative)
+    assert_graph(graph, device, forced_strategy, [every_pair(graph.inputs[0].dtype)])
 
 
 test_drawn = drawn(
-    pairs(("ADD",), ("uint8", "int8", "int16", "int32", "float32")), WAYS, assert_pair_or_refused
+    pairs(("ADD",), ("uint8", "int8", "int16", "int32", "float32")),
+    STRATEGIES,
+    assert_pair_or_refused,
 )
 
 

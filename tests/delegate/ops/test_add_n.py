@@ -7,7 +7,7 @@ import pytest
 
 from delegate import DeviceInfo, ops
 from delegate.inspect import Node
-from tests.support.cases import LANES_8, SIMT, Way, assert_exact_way, changed
+from tests.support.cases import LANES_8, SIMT, Strategy, assert_exact_strategy, changed
 from tests.support.factories import refused
 from tests.support.model import chain_model, op, t
 
@@ -17,17 +17,17 @@ def summed(count: int, dtype: str = "int32", shape: tuple[int, ...] = (2, 5, 33)
     return op("ADD_N", [t(shape, dtype) for _ in range(count)], [t(shape, dtype)])
 
 
-@pytest.mark.parametrize("way", [SIMT, LANES_8], ids=str)
+@pytest.mark.parametrize("strategy", [SIMT, LANES_8], ids=str)
 @pytest.mark.parametrize("count", [2, 3, 5])
-def test_integers(count: int, way: Way, device: DeviceInfo) -> None:
-    assert_exact_way(chain_model([summed(count)]), device, way)
+def test_integers(count: int, strategy: Strategy, device: DeviceInfo) -> None:
+    assert_exact_strategy(chain_model([summed(count)]), device, strategy)
 
 
 # Of two and three TFLite has one thread, whose order is known.
-@pytest.mark.parametrize("way", [SIMT, LANES_8], ids=str)
+@pytest.mark.parametrize("strategy", [SIMT, LANES_8], ids=str)
 @pytest.mark.parametrize("count", [2, 3])
-def test_floats(count: int, way: Way, device: DeviceInfo) -> None:
-    assert_exact_way(chain_model([summed(count, "float32")]), device, way)
+def test_floats(count: int, strategy: Strategy, device: DeviceInfo) -> None:
+    assert_exact_strategy(chain_model([summed(count, "float32")]), device, strategy)
 
 
 def test_one_tensor_after_the_other() -> None:

@@ -18,9 +18,9 @@ from tests.support.cases import (
     LANES_16,
     PLAIN,
     SIMT,
-    WAYS,
-    Way,
-    assert_exact_way,
+    STRATEGIES,
+    Strategy,
+    assert_exact_strategy,
     changed,
     forced,
     only_launch,
@@ -132,8 +132,8 @@ def test_short_constant_rows_are_repeated(
     assert (launch.params["rows"], launch.params["row"]) == (rows, row)
     assert launch.params[f"{constant}_is_constant"] == (row == 72)
     assert len(launch.reads) == (1 if row == 72 else 2)
-    for way in (LANES_8, PLAIN):
-        assert_exact_way(chain_model([product]), device, way)
+    for strategy in (LANES_8, PLAIN):
+        assert_exact_strategy(chain_model([product]), device, strategy)
 
 
 NODE = node("SUB")
@@ -231,20 +231,22 @@ def test_older_runtime_divides_fewer_types() -> None:
 def test_the_same_twice(device: DeviceInfo) -> None:
     product = node("MUL")
     product = replace(product, inputs=(product.inputs[0],) * 2)
-    assert_exact_way(chain_model([product]), device, SIMT)
+    assert_exact_strategy(chain_model([product]), device, SIMT)
 
 
-@pytest.mark.parametrize("way", [SIMT, LANES_8], ids=str)
+@pytest.mark.parametrize("strategy", [SIMT, LANES_8], ids=str)
 @pytest.mark.parametrize("dtype", ["int8", "int16"])
 @pytest.mark.parametrize("op", ["FLOOR_DIV", "FLOOR_MOD"])
-def test_small_integers_are_floored(op: str, dtype: str, way: Way, device: DeviceInfo) -> None:
+def test_small_integers_are_floored(
+    op: str, dtype: str, strategy: Strategy, device: DeviceInfo
+) -> None:
     for shapes in ("equal", "channels"):
-        assert_exact_way(chain_model([node(op, dtype, BROADCASTS[shapes])]), device, way)
+        assert_exact_strategy(chain_model([node(op, dtype, BROADCASTS[shapes])]), device, strategy)
 
 
 def test_divisors_of_one(device: DeviceInfo) -> None:
     for op, dtype in (("FLOOR_DIV", "int32"), ("FLOOR_MOD", "int8"), ("FLOOR_MOD", "int16")):
-        assert_exact_way(chain_model([node(op, dtype, values=(-1, 1))]), device, LANES_8)
+        assert_exact_strategy(chain_model([node(op, dtype, values=(-1, 1))]), device, LANES_8)
 
 
 COMPUTED = [
@@ -255,17 +257,17 @@ COMPUTED = [
 
 
 @pytest.mark.parametrize("shapes", ["equal", "channels", "pixels"])
-@pytest.mark.parametrize("way", [SIMT, LANES_8], ids=str)
+@pytest.mark.parametrize("strategy", [SIMT, LANES_8], ids=str)
 @pytest.mark.parametrize(("op", "dtype"), COMPUTED)
 def test_divisors_that_a_run_brings(
-    op: str, dtype: str, way: Way, shapes: str, device: DeviceInfo
+    op: str, dtype: str, strategy: Strategy, shapes: str, device: DeviceInfo
 ) -> None:
     quotient = node(op, dtype, BROADCASTS[shapes], constant="", values=())
-    (need,) = ops.lower(quotient, way.target)[0].requirements
+    (need,) = ops.lower(quotient, strategy.target)[0].requirements
     left, right = inputs_for(graph_of([quotient]))[0]
     right = np.resize(np.array(DIVISORS[dtype]), right.shape).astype(dtype)
     right[right == need.excluded] = 77
-    assert_exact_way(chain_model([quotient]), device, way, inputs=[[left, right]])
+    assert_exact_strategy(chain_model([quotient]), device, strategy, inputs=[[left, right]])
 
 
 EVERY: list[tuple[str, str, dict[str, Any]]] = [
@@ -306,7 +308,7 @@ def test_every_pair_of_inputs(
         if op == "FLOOR_DIV":
             right[right == -1] = 77
         every = replace(every, inputs=(every.inputs[0], replace(divisors, data=right)))
-    assert_exact_way(chain_model([every]), device, LANES_8, inputs=[inputs])
+    assert_exact_strategy(chain_model([every]), device, LANES_8, inputs=[inputs])
 
 
 def power_bounds(inputs: Arrays) -> Bounds:
@@ -316,8 +318,8 @@ def power_bounds(inputs: Arrays) -> Bounds:
     return [2 * np.where(np.isfinite(places), places, 0) + float(np.finfo(np.float32).tiny)]
 
 
-@pytest.mark.parametrize("way", [SIMT, LANES_8], ids=str)
-def test_powers(way: Way, device: DeviceInfo) -> None:
+@pytest.mark.parametrize("strategy", [SIMT, LANES_8], ids=str)
+def test_powers(strategy: Strategy, device: DeviceInfo) -> None:
     rng = np.random.default_rng(0)
     count = 5000
     left = [10 ** rng.uniform(-37, 37, count), rng.uniform(0.5, 2, count)]
@@ -331,7 +333,7 @@ def test_powers(way: Way, device: DeviceInfo) -> None:
     inputs = [np.concatenate(each).astype(np.float32) for each in (left, right)]
     shape = inputs[0].shape
     model = chain_model([node("POW", "float32", shapes=(shape, shape))])
-    with forced(way):
+    with forced(strategy):
         assert_within(model, device, power_bounds, inputs=[inputs])
 
 
@@ -344,20 +346,20 @@ def test_rounded_quotients_of_floats(device: DeviceInfo) -> None:
     floored = node("FLOOR_DIV", "float32", ((4096,), (4096,)))
     floored = replace(floored, inputs=(floored.inputs[0], const(divisors)))
     near = [[np.nextafter(whole, np.float32(to))] for to in (-np.inf, np.inf)]
-    assert_exact_way(
+    assert_exact_strategy(
         chain_model([floored]), device, LANES_8, inputs=[[whole], *near, [whole * 1e-30]]
     )
 
 
 SUMS = ("SUB", "MUL", "MAXIMUM", "MINIMUM")
 DIVISIONS = ("DIV", "FLOOR_DIV", "FLOOR_MOD")
-test_drawn = drawn(pairs(SUMS, (*QUANT, *NUMBERS)), WAYS, assert_pair_or_refused)
+test_drawn = drawn(pairs(SUMS, (*QUANT, *NUMBERS)), STRATEGIES, assert_pair_or_refused)
 test_drawn_squares = drawn(
-    pairs(("SQUARED_DIFFERENCE",), ("int8", *NUMBERS)), WAYS, assert_pair_or_refused
+    pairs(("SQUARED_DIFFERENCE",), ("int8", *NUMBERS)), STRATEGIES, assert_pair_or_refused
 )
 test_drawn_divisions = drawn(
     pairs(DIVISIONS, TYPES["DIV"][1:], divisors=True) | pairs(("DIV",), ("uint8",), divisors=True),
-    WAYS,
+    STRATEGIES,
     assert_pair_or_refused,
 )
 
@@ -365,8 +367,8 @@ test_drawn_divisions = drawn(
 ANGLE = node("ATAN2", "float32", WIDE)
 
 
-@pytest.mark.parametrize("way", [SIMT, LANES_8], ids=str)
-def test_angles(way: Way, device: DeviceInfo) -> None:
+@pytest.mark.parametrize("strategy", [SIMT, LANES_8], ids=str)
+def test_angles(strategy: Strategy, device: DeviceInfo) -> None:
     """Points of every size and direction, and those whose direction C's atan2f() defines."""
     rng = np.random.default_rng(0)
     y, x = (
@@ -386,7 +388,7 @@ def test_angles(way: Way, device: DeviceInfo) -> None:
         return [2 * places.astype(np.float64) + float(np.finfo(np.float32).tiny)]
 
     model = chain_model([node("ATAN2", "float32", shapes=shapes)])
-    with forced(way):
+    with forced(strategy):
         assert_within(model, device, bounds, inputs=[inputs])
 
 
@@ -410,18 +412,20 @@ def test_of_zeros_and_what_is_no_number_the_left_one_is_taken(
 ) -> None:
     left, right = np.float32([[np.nan, 1, np.nan, 0, -0.0], [1, np.nan, 2, -0.0, 0]])
     model = chain_model([stablehlo(name, "float32", ((5,), (5,)))])
-    assert_exact_way(model, device, SIMT, inputs=[[left, right]])
+    assert_exact_strategy(model, device, SIMT, inputs=[[left, right]])
 
 
-@pytest.mark.parametrize("way", [SIMT, LANES_8], ids=str)
+@pytest.mark.parametrize("strategy", [SIMT, LANES_8], ids=str)
 @pytest.mark.parametrize("name", ["ADD", "MULTIPLY"])
-def test_what_is_infinite_as_it_is_stays_infinite(name: str, way: Way, device: DeviceInfo) -> None:
+def test_what_is_infinite_as_it_is_stays_infinite(
+    name: str, strategy: Strategy, device: DeviceInfo
+) -> None:
     large, nothing = np.float32(3e38), np.float32(np.nan)
     left = np.resize(np.float32([large, -large, np.inf, -np.inf, nothing, 1, large]), 21)
     right = np.resize(np.float32([large, large, 2, np.inf, 1, nothing, -large]), 21)
     right[1::7] = -large if name == "ADD" else large
     model = chain_model([stablehlo(name, "float32", ((21,), (21,)))])
-    assert_exact_way(model, device, way, inputs=[[left, right]])
+    assert_exact_strategy(model, device, strategy, inputs=[[left, right]])
 
 
 def test_tensors_as_they_are_are_not_broadcast() -> None:
@@ -460,8 +464,8 @@ def test_shifts_beyond_the_width(dtype: str, device: DeviceInfo) -> None:
     rng, limits = np.random.default_rng(3), np.iinfo(dtype)
     left = rng.integers(limits.min, limits.max, (2, 5, 4, 33), endpoint=True).astype(dtype)
     right = rng.integers(-3 if limits.min else 0, 35, (1, 1, 1, 33)).astype(dtype)
-    for way in (SIMT, LANES_8):
-        assert_exact_way(chain_model([shifts]), device, way, inputs=[[left, right]])
+    for strategy in (SIMT, LANES_8):
+        assert_exact_strategy(chain_model([shifts]), device, strategy, inputs=[[left, right]])
 
 
 test_refused_bitwise = refused(

@@ -13,7 +13,7 @@ from delegate import DeviceInfo, OpenCLDelegate
 from delegate.inspect import read_model
 from delegate.ops.attention import lower_attention
 from tests.delegate.ops.test_transformer import fused, given
-from tests.support.cases import LANES_4, LANES_16, Way
+from tests.support.cases import LANES_4, LANES_16, Strategy
 from tests.support.compare import interpreter, invoke
 from tests.support.factories import refused
 from tests.support.fused import ATTENTIONS, assert_near_nodes, attention, seen
@@ -61,11 +61,11 @@ def test_cores_share_the_places_of_a_matrix(units: int, name: str) -> None:
 
 @pytest.mark.device
 @pytest.mark.parametrize("units", [1, 2, 7])
-@pytest.mark.parametrize("way", [LANES_4, LANES_16], ids=str)
+@pytest.mark.parametrize("strategy", [LANES_4, LANES_16], ids=str)
 @pytest.mark.parametrize("name", ["hidden_first", "full", "cache"])
-def test_any_number_of_parts(name: str, way: Way, units: int, device: DeviceInfo) -> None:
-    way = replace(way, facts={**way.facts, "compute_units": units})
-    assert_near_nodes(ATTENTIONS[name], device, way)
+def test_any_number_of_parts(name: str, strategy: Strategy, units: int, device: DeviceInfo) -> None:
+    strategy = replace(strategy, facts={**strategy.facts, "compute_units": units})
+    assert_near_nodes(ATTENTIONS[name], device, strategy)
 
 
 @pytest.mark.device

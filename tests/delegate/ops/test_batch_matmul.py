@@ -18,9 +18,9 @@ from tests.support.cases import (
     LANES_8,
     LANES_16,
     SIMT,
-    WAYS,
-    Way,
-    assert_exact_way,
+    STRATEGIES,
+    Strategy,
+    assert_exact_strategy,
     changed,
     multipliers,
     only_launch,
@@ -37,7 +37,7 @@ from tests.support.refusals import sparse, unquantised
 from tests.support.suite_cases import assert_graph_or_refused, from_suite
 from tflite_opencl.conformance.cases.products import product
 
-test_batch_matmul = from_suite("BATCH_MATMUL", ways=(SIMT, LANES_16))
+test_batch_matmul = from_suite("BATCH_MATMUL", strategies=(SIMT, LANES_16))
 
 
 def node(
@@ -56,7 +56,7 @@ def node(
 
 
 @pytest.mark.parametrize(
-    ("way", "node", "names"),
+    ("strategy", "node", "names"),
     [
         (SIMT, node(), ["vector 4x4", "plain"]),
         (SIMT, node(n=3), ["plain"]),
@@ -73,8 +73,8 @@ def node(
         (LANES_8, node("int16"), ["plain"]),
     ],
 )
-def test_vectors_then_plain(way: Way, node: Node, names: list[str]) -> None:
-    found = ops.lower(node, way.target)
+def test_vectors_then_plain(strategy: Strategy, node: Node, names: list[str]) -> None:
+    found = ops.lower(node, strategy.target)
     assert [alternative.name for alternative in found] == names
 
 
@@ -178,7 +178,7 @@ test_refusal = refused(REFUSALS)
 def test_a_matrix_times_itself(device: DeviceInfo) -> None:
     square = t((2, 8, 8), "int8", 0.5, 3)
     twice = op("BATCH_MATMUL", [square, square], [t((2, 8, 8), "int8", 20.0)], {}, version=2)
-    assert_exact_way(chain_model([twice]), device)
+    assert_exact_strategy(chain_model([twice]), device)
 
 
 @st.composite
@@ -205,7 +205,7 @@ def products(draw: st.DrawFn) -> Graph:
     )
 
 
-test_drawn = drawn(products(), WAYS, assert_graph_or_refused)
+test_drawn = drawn(products(), STRATEGIES, assert_graph_or_refused)
 
 
 def nodes_of(dtype: str, channels: int, size: int) -> list[Node]:

@@ -18,8 +18,8 @@ from tests.support.cases import (
     LANES_16,
     PLAIN,
     SIMT,
-    Way,
-    assert_exact_way,
+    Strategy,
+    assert_exact_strategy,
     changed,
     quantization,
     refusal,
@@ -31,7 +31,7 @@ from tests.support.tiers import where_rows_are_known
 
 pytestmark = where_rows_are_known
 
-WAYS = (PLAIN, SIMT, LANES_8, LANES_16, AVX2)
+STRATEGIES = (PLAIN, SIMT, LANES_8, LANES_16, AVX2)
 WIDE = replace(LANES_8, alternative="")  # the first alternative, whichever it is
 HAS_ASYMMETRIC = RUNTIME.name != "tflite-runtime"  # which lacks that version
 
@@ -91,11 +91,11 @@ NODES = {f"batch_matmul_hybrid_{name}": case.node() for name, case in CASES.item
 BUILT = [case.node() for case in RUN.values()]
 
 
-@pytest.mark.parametrize("way", WAYS, ids=str)
+@pytest.mark.parametrize("strategy", STRATEGIES, ids=str)
 @pytest.mark.parametrize("name", RUN)
-def test_equals_the_reference(device: DeviceInfo, way: Way, name: str) -> None:
+def test_equals_the_reference(device: DeviceInfo, strategy: Strategy, name: str) -> None:
     several = "computed" in name or "several" in name
-    assert_case(RUN[name], device, replace(way, alternative="") if several else way)
+    assert_case(RUN[name], device, replace(strategy, alternative="") if several else strategy)
 
 
 def test_sums_that_floats_do_not_hold(device: DeviceInfo) -> None:
@@ -105,12 +105,12 @@ def test_sums_that_floats_do_not_hold(device: DeviceInfo) -> None:
     rows[1] -= np.float32(1)
     rows[2] = -rows[2]
     if HAS_ASYMMETRIC:
-        assert_exact_way(chain_model([node]), device, inputs=[[rows]])
+        assert_exact_strategy(chain_model([node]), device, inputs=[[rows]])
 
 
 def test_sums_that_no_float_holds(device: DeviceInfo) -> None:
     rows = np.random.default_rng(0).standard_normal((5, 37)).astype(np.float32) * np.float32(1e38)
-    assert_exact_way(chain_model([Product(left=(5, 37)).node()]), device, inputs=[[rows]])
+    assert_exact_strategy(chain_model([Product(left=(5, 37)).node()]), device, inputs=[[rows]])
 
 
 @st.composite

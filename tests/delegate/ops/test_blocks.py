@@ -13,10 +13,17 @@ from hypothesis import strategies as st
 
 from delegate import DeviceInfo
 from delegate.inspect import Node
-from tests.support.cases import LANES_8, SEEDS, Way, changed, way_on, zero_points
+from tests.support.cases import LANES_8, SEEDS, Strategy, changed, strategy_on, zero_points
 from tests.support.factories import drawn, exact, refused, types
 from tests.support.model import op
-from tests.support.moves import ANY, MOVE_WAYS, assert_moved, assert_moved_or_refused, like, numbers
+from tests.support.moves import (
+    ANY,
+    MOVE_STRATEGIES,
+    assert_moved,
+    assert_moved_or_refused,
+    like,
+    numbers,
+)
 from tests.support.refusals import rescaled
 
 OPS = ("DEPTH_TO_SPACE", "SPACE_TO_DEPTH")
@@ -63,22 +70,24 @@ REFUSALS = {
 CASES = {f"{name}-{size}": blocks(name, *SIZES[size]) for name in OPS for size in SIZES}
 
 test_refusal = refused(REFUSALS)
-test_exact = exact(CASES, MOVE_WAYS, assert_moved)
+test_exact = exact(CASES, MOVE_STRATEGIES, assert_moved)
 
 
 @each_op
 @pytest.mark.parametrize("dtype", TYPES)
 def test_types(name: str, dtype: str, device: DeviceInfo) -> None:
-    assert_moved(blocks(name, 2, 3, 4, 5, 2, dtype), device, way_on(device, LANES_8))
+    assert_moved(blocks(name, 2, 3, 4, 5, 2, dtype), device, strategy_on(device, LANES_8))
 
 
 @each_op
-@given(data=st.data(), way=st.sampled_from(MOVE_WAYS), seed=SEEDS)
-def test_drawn(device: DeviceInfo, name: str, data: st.DataObject, way: Way, seed: int) -> None:
+@given(data=st.data(), strategy=st.sampled_from(MOVE_STRATEGIES), seed=SEEDS)
+def test_drawn(
+    device: DeviceInfo, name: str, data: st.DataObject, strategy: Strategy, seed: int
+) -> None:
     few, small, types = st.integers(1, 3), st.integers(1, 5), st.sampled_from(TYPES)
     channels, block = st.integers(1, 9), st.integers(1, 4)
     node = st.builds(partial(blocks, name), few, small, small, channels, block, types)
-    assert_moved_or_refused(data.draw(node), device, way, seed)
+    assert_moved_or_refused(data.draw(node), device, strategy, seed)
 
 
 def spread(
@@ -131,7 +140,7 @@ TO_SPACE_CASES = {
 }
 
 test_to_space_refusal = refused(TO_SPACE_REFUSALS)
-test_to_space_exact = exact(TO_SPACE_CASES, MOVE_WAYS, assert_moved)
+test_to_space_exact = exact(TO_SPACE_CASES, MOVE_STRATEGIES, assert_moved)
 test_to_space_types = types(
     lambda dtype: spread((4, 2, 3, 5), [2, 2], [[0, 1], [1, 0]], dtype), ANY, assert_moved
 )
@@ -150,7 +159,7 @@ def to_space_nodes(draw: st.DrawFn) -> Node:
     return spread(shape, blocks, crops, draw(st.sampled_from(ANY)))
 
 
-test_to_space_drawn = drawn(to_space_nodes(), MOVE_WAYS, assert_moved_or_refused)
+test_to_space_drawn = drawn(to_space_nodes(), MOVE_STRATEGIES, assert_moved_or_refused)
 
 
 def taken(
@@ -206,7 +215,7 @@ TO_BATCH_CASES = {
 }
 
 test_to_batch_refusal = refused(TO_BATCH_REFUSALS)
-test_to_batch_exact = exact(TO_BATCH_CASES, MOVE_WAYS, assert_moved)
+test_to_batch_exact = exact(TO_BATCH_CASES, MOVE_STRATEGIES, assert_moved)
 test_to_batch_types = types(
     lambda dtype: taken((1, 3, 5, 2), [2, 2], [[0, 1], [1, 0]], dtype), ANY, assert_moved
 )
@@ -226,7 +235,7 @@ def to_batch_nodes(draw: st.DrawFn) -> Node:
     return taken(shape, blocks, paddings, dtype, zero)
 
 
-test_to_batch_drawn = drawn(to_batch_nodes(), MOVE_WAYS, assert_moved_or_refused)
+test_to_batch_drawn = drawn(to_batch_nodes(), MOVE_STRATEGIES, assert_moved_or_refused)
 
 
 def nodes_of(dtype: str, channels: int, size: int) -> list[Node]:

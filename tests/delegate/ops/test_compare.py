@@ -17,7 +17,7 @@ from tests.support.cases import (
     LANES_8,
     LANES_16,
     SIMT,
-    WAYS,
+    STRATEGIES,
     changed,
     only_launch,
     quantization,
@@ -130,7 +130,7 @@ def test_equal_16_bit_numbers(op: str, device: DeviceInfo) -> None:
 
 test_drawn = drawn(
     pairs(COMPARISONS, TYPES if not FAILING else tuple({*TYPES} - {"int16"})),
-    WAYS,
+    STRATEGIES,
     assert_pair_or_refused,
 )
 

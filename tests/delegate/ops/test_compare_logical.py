@@ -7,7 +7,7 @@ import pytest
 
 from delegate import ops
 from delegate.inspect import Node
-from tests.support.cases import SIMT, WAYS, changed, only_launch, retyped
+from tests.support.cases import SIMT, STRATEGIES, changed, only_launch, retyped
 from tests.support.factories import drawn, refused
 from tests.support.model import op, t
 from tests.support.pairs import pairs
@@ -55,6 +55,6 @@ REFUSALS = {
 test_refusal = refused(REFUSALS)
 
 
-test_drawn = drawn(pairs(OPS, ("bool",)), WAYS, assert_graph_or_refused)
+test_drawn = drawn(pairs(OPS, ("bool",)), STRATEGIES, assert_graph_or_refused)
 
 NODES = {**{name: node(name) for name in OPS}, "LOGICAL_NOT": inverted((4, 5))}

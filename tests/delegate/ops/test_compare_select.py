@@ -13,15 +13,15 @@ from hypothesis import strategies as st
 from delegate import DeviceInfo, ops
 from delegate.inspect import Node
 from tests.support.cases import (
-    DRAWN_WAYS,
+    DRAWN_STRATEGIES,
     GROUPS,
     LANES_8,
     LANES_16,
     SEEDS,
     SIMT,
-    Way,
+    Strategy,
     assert_exact_or_refused,
-    assert_exact_way,
+    assert_exact_strategy,
     changed,
     only_launch,
     retyped,
@@ -93,14 +93,14 @@ REFUSALS = {
 test_refusal = refused(REFUSALS)
 
 
-@pytest.mark.parametrize("way", GROUPS, ids=str)
+@pytest.mark.parametrize("strategy", GROUPS, ids=str)
 @pytest.mark.parametrize("dtype", TYPES)
 @pytest.mark.parametrize("name", ["SELECT", "SELECT_V2"])
-def test_types(name: str, dtype: str, way: Way, device: DeviceInfo) -> None:
-    assert_exact_way(chain_model([select(dtype=dtype, name=name)]), device, way)
+def test_types(name: str, dtype: str, strategy: Strategy, device: DeviceInfo) -> None:
+    assert_exact_strategy(chain_model([select(dtype=dtype, name=name)]), device, strategy)
 
 
-@pytest.mark.parametrize("way", GROUPS, ids=str)
+@pytest.mark.parametrize("strategy", GROUPS, ids=str)
 @pytest.mark.parametrize(
     ("condition", "left", "right"),
     [
@@ -114,35 +114,44 @@ def test_types(name: str, dtype: str, way: Way, device: DeviceInfo) -> None:
     ],
     ids=str,
 )
-def test_shapes(condition: Shape, left: Shape, right: Shape, way: Way, device: DeviceInfo) -> None:
+def test_shapes(
+    condition: Shape, left: Shape, right: Shape, strategy: Strategy, device: DeviceInfo
+) -> None:
     for dtype in ("int8", "float32"):
-        assert_exact_way(chain_model([select(condition, left, right, dtype)]), device, way)
+        assert_exact_strategy(
+            chain_model([select(condition, left, right, dtype)]), device, strategy
+        )
 
 
 @pytest.mark.parametrize("condition", [(), (7,), (7, 5, 3)], ids=str)
 def test_first_version(condition: Shape, device: DeviceInfo) -> None:
     node = select(condition, (7, 5, 3), (7, 5, 3), name="SELECT")
-    assert_exact_way(chain_model([node]), device, LANES_8)
+    assert_exact_strategy(chain_model([node]), device, LANES_8)
 
 
 def test_constant(device: DeviceInfo) -> None:
     node = select(WHOLE, WHOLE, (3,), "float32")
     node = replace(node, inputs=(*node.inputs[:2], const(np.float32([-1, 0, np.nan]))))
-    assert_exact_way(chain_model([node]), device, SIMT)
+    assert_exact_strategy(chain_model([node]), device, SIMT)
 
 
 @given(
     shapes=broadcast_shapes(),
     condition=st.integers(0, 2),
     dtype=st.sampled_from(TYPES),
-    way=DRAWN_WAYS,
+    strategy=DRAWN_STRATEGIES,
     seed=SEEDS,
 )
 def test_drawn(
-    device: DeviceInfo, shapes: tuple[Shape, Shape], condition: int, dtype: str, way: Way, seed: int
+    device: DeviceInfo,
+    shapes: tuple[Shape, Shape],
+    condition: int,
+    dtype: str,
+    strategy: Strategy,
+    seed: int,
 ) -> None:
     chosen = (*shapes, ())[condition]
-    assert_exact_or_refused(chain_model([select(chosen, *shapes, dtype)]), device, way, seed)
+    assert_exact_or_refused(chain_model([select(chosen, *shapes, dtype)]), device, strategy, seed)
 
 
 NODES = {name: select(name=name) for name in ("SELECT", "SELECT_V2")}

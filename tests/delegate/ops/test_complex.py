@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from delegate import DeviceInfo
 from delegate.inspect import Node
-from tests.support.cases import GROUPS, RUN, Way, changed, forced, retyped
+from tests.support.cases import GROUPS, RUN, Strategy, changed, forced, retyped
 from tests.support.compare import assert_within
 from tests.support.factories import drawn, exact, refused
 from tests.support.model import chain_model, const, op, t
@@ -37,8 +37,8 @@ def of_sums(node: Node, given: Arrays) -> list[NDArray[np.float64]]:
     return [np.broadcast_to(4 * 2.0**-24 * np.sqrt(steps) * sizes + 1e-37, node.outputs[0].shape)]
 
 
-def assert_transformed(node: Node, device: DeviceInfo, way: Way, seed: int = 0) -> None:
-    with forced(way):
+def assert_transformed(node: Node, device: DeviceInfo, strategy: Strategy, seed: int = 0) -> None:
+    with forced(strategy):
         assert_within(chain_model([node]), device, partial(of_sums, node), seed)
     RUN["RFFT2D"] += 1
 
@@ -80,8 +80,8 @@ test_parts = exact({name: part(name, 3, 700) for name in ("REAL", "IMAG")}, GROU
 ODD = np.float32([0, -0.0, 1, -3, 4, 1e-30, 1e-19, 1e19, 3e38, -3e38, np.inf, -np.inf, np.nan])
 
 
-@pytest.mark.parametrize("way", GROUPS, ids=str)
-def test_sizes(device: DeviceInfo, way: Way) -> None:
+@pytest.mark.parametrize("strategy", GROUPS, ids=str)
+def test_sizes(device: DeviceInfo, strategy: Strategy) -> None:
     """Of all magnitudes, where squares would be infinite or 0: within three last places."""
     rng = np.random.default_rng(0)
     both = rng.standard_normal((2, 5000)) * 10 ** rng.uniform(-30, 30, (2, 5000))
@@ -94,7 +94,7 @@ def test_sizes(device: DeviceInfo, way: Way) -> None:
         return [3 * np.spacing(np.minimum(sizes, 3.4e38).astype(np.float32)).astype(np.float64)]
 
     model = chain_model([part("COMPLEX_ABS", *values.shape)])
-    with forced(way):
+    with forced(strategy):
         assert_within(model, device, places, inputs=[[values]])
     RUN["COMPLEX_ABS"] += 1
 

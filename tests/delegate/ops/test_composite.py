@@ -12,7 +12,7 @@ import pytest
 from delegate import DeviceInfo, ops
 from delegate.graph.infer import infer
 from delegate.inspect import Graph, Node, Tensor, read_model, write_model
-from tests.support.cases import GROUPS, LANES_8, SIMT, Way, assert_exact_way, changed
+from tests.support.cases import GROUPS, LANES_8, SIMT, Strategy, assert_exact_strategy, changed
 from tests.support.compare import interpreter, invoke, refusals
 from tests.support.factories import refused
 from tests.support.model import chain_model, const, graph_of, graph_values, op, t
@@ -156,21 +156,21 @@ BODIES: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize("way", GROUPS, ids=str)
+@pytest.mark.parametrize("strategy", GROUPS, ids=str)
 @pytest.mark.parametrize("name", BODIES)
-def test_exact(name: str, way: Way, device: DeviceInfo) -> None:
+def test_exact(name: str, strategy: Strategy, device: DeviceInfo) -> None:
     node = composite(BODIES[name]())
-    assert_exact_way(chain_model([node], outputs=node.outputs), device, way)
+    assert_exact_strategy(chain_model([node], outputs=node.outputs), device, strategy)
 
 
-@pytest.mark.parametrize("way", GROUPS, ids=str)
-def test_between_others_and_in_one_another(way: Way, device: DeviceInfo) -> None:
+@pytest.mark.parametrize("strategy", GROUPS, ids=str)
+def test_between_others_and_in_one_another(strategy: Strategy, device: DeviceInfo) -> None:
     inner = composite(scaled())
     outer = composite(graph_of([inner], inner.inputs))
     source = t(SHAPE, "int8", 0.5, 3)
     before = op("ABS", [source], [outer.inputs[0]])
     after = op("ABS", [outer.outputs[0]], [t((48,), "int8", 0.5, 3)])
-    assert_exact_way(chain_model([before, outer, after]), device, way)
+    assert_exact_strategy(chain_model([before, outer, after]), device, strategy)
 
 
 NODES = {"STABLEHLO_COMPOSITE": NODE}

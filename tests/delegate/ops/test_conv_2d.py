@@ -22,10 +22,10 @@ from tests.support.cases import (
     PLAIN,
     SIMT,
     SOME_REGISTERS,
-    WAYS,
-    Way,
+    STRATEGIES,
+    Strategy,
     assert_constants,
-    assert_exact_way,
+    assert_exact_strategy,
     changed,
     only_launch,
     quantization,
@@ -45,7 +45,7 @@ from tests.support.refusals import activated, sparse, unquantised
 
 
 @pytest.mark.parametrize(
-    ("way", "out_c", "names"),
+    ("strategy", "out_c", "names"),
     [
         (SIMT, 1, ["plain"]),
         (SIMT, 3, ["plain"]),
@@ -66,12 +66,18 @@ from tests.support.refusals import activated, sparse, unquantised
         (LANES_16, 16, ["tiled 16x1", "plain"]),
         (LANES_16, 33, ["tiled 16x1", "plain"]),
         (LANES_16, 64, ["tiled 16x2", "plain"]),
-        (Way("lanes32", {"device_type": "cpu", "vector_width": 32}), 64, ["tiled 16x2", "plain"]),
+        (
+            Strategy("lanes32", {"device_type": "cpu", "vector_width": 32}),
+            64,
+            ["tiled 16x2", "plain"],
+        ),
     ],
     ids=str,
 )
-def test_block_that_wastes_least_then_plain(way: Way, out_c: int, names: list[str]) -> None:
-    found = ops.lower(Convolution(out_c=out_c).node(), way.target)
+def test_block_that_wastes_least_then_plain(
+    strategy: Strategy, out_c: int, names: list[str]
+) -> None:
+    found = ops.lower(Convolution(out_c=out_c).node(), strategy.target)
     assert [alternative.name for alternative in found] == names
 
 
@@ -103,15 +109,17 @@ def test_plain_launch() -> None:
 
 
 @pytest.mark.parametrize(
-    ("way", "tiles", "group_items", "tile_items"),
+    ("strategy", "tiles", "group_items", "tile_items"),
     [
         (LANES_16, 10, 1, 2),  # 2 blocks of 16 channels x ceil(9 / 2)
         (LANES_8, 10, 1, 2),  # 2 blocks of 2 x 8 channels x ceil(9 / 2)
     ],
     ids=str,
 )
-def test_tiled_launch(way: Way, tiles: int, group_items: int, tile_items: int) -> None:
-    launch = only_launch(ops.lower(Convolution(size=(7, 5, 3), out_c=25).node(), way.target)[0])
+def test_tiled_launch(strategy: Strategy, tiles: int, group_items: int, tile_items: int) -> None:
+    launch = only_launch(
+        ops.lower(Convolution(size=(7, 5, 3), out_c=25).node(), strategy.target)[0]
+    )
     assert launch.kernel == "conv_2d_tiled_quant8"
     assert launch.params["pixels"] == 35
     assert launch.params["pixel_blocks"] == 9
@@ -320,13 +328,13 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize("way", WAYS, ids=str)
+@pytest.mark.parametrize("strategy", STRATEGIES, ids=str)
 @pytest.mark.parametrize("case", CASES, ids=str)
-def test_conv_2d(case: Convolution, way: Way, device: DeviceInfo) -> None:
-    taken = assert_exact_way(case.model(), device, way)
-    blocked = "float4" if way is SIMT else "tiled"
+def test_conv_2d(case: Convolution, strategy: Strategy, device: DeviceInfo) -> None:
+    taken = assert_exact_strategy(case.model(), device, strategy)
+    blocked = "float4" if strategy is SIMT else "tiled"
     assert {name.split()[0] for name in taken} == {
-        blocked if way is not PLAIN and case.out_c >= 4 else "plain"
+        blocked if strategy is not PLAIN and case.out_c >= 4 else "plain"
     }
 
 
@@ -336,10 +344,10 @@ def test_conv_2d(case: Convolution, way: Way, device: DeviceInfo) -> None:
 )
 def test_lanes_2(out_c: int, dtype: str, name: str, device: DeviceInfo) -> None:
     model = Convolution(out_c=out_c, dtype=dtype).model()
-    assert assert_exact_way(model, device, LANES_2) == {name}
+    assert assert_exact_strategy(model, device, LANES_2) == {name}
 
 
-test_drawn_conv_2d = drawn(convolutions(), WAYS, assert_seeded_or_refused)
+test_drawn_conv_2d = drawn(convolutions(), STRATEGIES, assert_seeded_or_refused)
 
 
 def nodes_of(dtype: str, channels: int, size: int) -> list[Node]:

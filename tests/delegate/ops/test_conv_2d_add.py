@@ -27,9 +27,9 @@ from tests.support.cases import (
     SEEDS,
     SIMT,
     STAGED,
-    WAYS,
+    STRATEGIES,
     X86,
-    Way,
+    Strategy,
     assert_exact_or_refused,
     changed,
     forced,
@@ -44,7 +44,7 @@ from tests.support.fused import fused
 from tests.support.model import chain_model, op, t
 from tests.support.refusals import activated
 
-QUANT8_WAYS = (PLAIN, LANES_8, LANES_16, *X86, *NVIDIA, FLOAT4, *REGISTERS, STAGED, *DOTS)
+QUANT8_STRATEGIES = (PLAIN, LANES_8, LANES_16, *X86, *NVIDIA, FLOAT4, *REGISTERS, STAGED, *DOTS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,10 +83,10 @@ class ResidualEnd:
 NODE = ResidualEnd().node()
 
 
-@pytest.mark.parametrize("way", QUANT8_WAYS, ids=str)
-def test_every_kernel_of_a_convolution_has_it(way: Way) -> None:
+@pytest.mark.parametrize("strategy", QUANT8_STRATEGIES, ids=str)
+def test_every_kernel_of_a_convolution_has_it(strategy: Strategy) -> None:
     conv, add = ResidualEnd().nodes()
-    with_add, without = (ops.lower(node, way.target) for node in (NODE, conv))
+    with_add, without = (ops.lower(node, strategy.target) for node in (NODE, conv))
     assert [a.name for a in with_add] == [a.name for a in without]
     for alternative in with_add:
         (launch,) = alternative.launches
@@ -129,20 +129,22 @@ CASES = [
 
 
 @contextmanager
-def fused_forced(way: Way) -> Iterator[None]:
-    """Make the fused node run this way; the nodes it is made of, any way."""
-    any_way = ops.lower
-    with forced(way), pytest.MonkeyPatch.context() as patch:
-        this_way = ops.lower
+def fused_forced(strategy: Strategy) -> Iterator[None]:
+    """Make the fused node use this strategy; the nodes it is made of, any."""
+    any_strategy = ops.lower
+    with forced(strategy), pytest.MonkeyPatch.context() as patch:
+        this_strategy = ops.lower
         patch.setattr(
-            ops, "lower", lambda n, t: (this_way if n.op == "conv_2d_add" else any_way)(n, t)
+            ops,
+            "lower",
+            lambda n, t: (this_strategy if n.op == "conv_2d_add" else any_strategy)(n, t),
         )
         yield
 
 
-def assert_fused_exact(case: ResidualEnd, device: DeviceInfo, way: Way) -> None:
-    """Compare with TFLite what the fused node gives this way, and that it ran alone."""
-    with fused_forced(way):
+def assert_fused_exact(case: ResidualEnd, device: DeviceInfo, strategy: Strategy) -> None:
+    """Compare with TFLite what the fused node gives with this strategy, and that it ran alone."""
+    with fused_forced(strategy):
         delegate = OpenCLDelegate(case.model(), device.index, tune="off", profiling=True)
         ours = interpreter(case.model(), delegate)
     reference = interpreter(case.model())
@@ -153,14 +155,14 @@ def assert_fused_exact(case: ResidualEnd, device: DeviceInfo, way: Way) -> None:
     RUN["conv_2d_add"] += 1
 
 
-@pytest.mark.parametrize("way", QUANT8_WAYS, ids=str)
+@pytest.mark.parametrize("strategy", QUANT8_STRATEGIES, ids=str)
 @pytest.mark.parametrize("case", CASES, ids=str)
-def test_exact(device: DeviceInfo, case: ResidualEnd, way: Way) -> None:
-    require_isa(way, device)
-    names = {each.name.split()[0] for each in ops.lower(case.node(), way.target)}
-    if way.alternative not in ("", *names):
+def test_exact(device: DeviceInfo, case: ResidualEnd, strategy: Strategy) -> None:
+    require_isa(strategy, device)
+    names = {each.name.split()[0] for each in ops.lower(case.node(), strategy.target)}
+    if strategy.alternative not in ("", *names):
         pytest.skip("too small for this kernel")
-    assert_fused_exact(case, device, way)
+    assert_fused_exact(case, device, strategy)
 
 
 FLOAT_CASES = [
@@ -172,12 +174,16 @@ FLOAT_CASES = [
 ]
 
 
-@pytest.mark.parametrize("way", [way for way in WAYS if way is not PLAIN], ids=str)
+@pytest.mark.parametrize(
+    "strategy", [strategy for strategy in STRATEGIES if strategy is not PLAIN], ids=str
+)
 @pytest.mark.parametrize("case", FLOAT_CASES, ids=str)
-def test_floats_are_those_of_both_ops(device: DeviceInfo, case: ResidualEnd, way: Way) -> None:
+def test_floats_are_those_of_both_ops(
+    device: DeviceInfo, case: ResidualEnd, strategy: Strategy
+) -> None:
     (inputs, *_) = inputs_for(read_model(case.model()))
-    for name in (alternative.name for alternative in ops.lower(case.node(), way.target)):
-        each = replace(way, alternative=name)
+    for name in (alternative.name for alternative in ops.lower(case.node(), strategy.target)):
+        each = replace(strategy, alternative=name)
         with fused_forced(each):
             delegate = OpenCLDelegate(case.model(), device.index, tune="off", profiling=True)
             ours = interpreter(case.model(), delegate)
@@ -199,7 +205,12 @@ def test_floats_are_those_of_both_ops(device: DeviceInfo, case: ResidualEnd, way
     conv=convolutions(),
     fused_activation=st.sampled_from(FUSED),
     is_first=st.booleans(),
-    way=st.sampled_from([SIMT, *(way for way in QUANT8_WAYS if way.alternative in ("", "plain"))]),
+    strategy=st.sampled_from(
+        [
+            SIMT,
+            *(strategy for strategy in QUANT8_STRATEGIES if strategy.alternative in ("", "plain")),
+        ]
+    ),
     seed=SEEDS,
     data=st.data(),
 )
@@ -208,7 +219,7 @@ def test_drawn(
     conv: Convolution,
     fused_activation: str,
     is_first: bool,
-    way: Way,
+    strategy: Strategy,
     seed: int,
     data: st.DataObject,
 ) -> None:
@@ -219,4 +230,4 @@ def test_drawn(
         fused=fused_activation,
         is_first=is_first,
     )
-    assert_exact_or_refused(case.model(seed), device, way, seed)
+    assert_exact_or_refused(case.model(seed), device, strategy, seed)

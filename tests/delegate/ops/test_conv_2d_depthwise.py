@@ -20,12 +20,12 @@ from tests.support.cases import (
     LANES_16,
     PLAIN,
     SIMT,
+    STRATEGIES,
     VNNI,
-    WAYS,
     X86,
-    Way,
+    Strategy,
     assert_constants,
-    assert_exact_way,
+    assert_exact_strategy,
     changed,
     only_launch,
     quantization,
@@ -46,7 +46,7 @@ def depthwise(
 
 
 @pytest.mark.parametrize(
-    ("way", "channels", "multiplier", "names"),
+    ("strategy", "channels", "multiplier", "names"),
     [
         (SIMT, 3, 1, ["plain"]),
         (SIMT, 4, 1, ["float4 3x3 step 1", "vector 4x4", "plain"]),
@@ -60,7 +60,7 @@ def depthwise(
         (LANES_16, 17, 1, ["vector 16x4", "plain"]),
         (LANES_16, 16, 2, ["plain"]),
         (
-            Way("lanes32", {"device_type": "cpu", "vector_width": 32}),
+            Strategy("lanes32", {"device_type": "cpu", "vector_width": 32}),
             64,
             1,
             ["vector 16x4", "plain"],
@@ -69,9 +69,9 @@ def depthwise(
     ids=str,
 )
 def test_widest_vector_that_fits_then_plain(
-    way: Way, channels: int, multiplier: int, names: list[str]
+    strategy: Strategy, channels: int, multiplier: int, names: list[str]
 ) -> None:
-    found = ops.lower(depthwise(5, 5, channels, multiplier=multiplier).node(), way.target)
+    found = ops.lower(depthwise(5, 5, channels, multiplier=multiplier).node(), strategy.target)
     assert [alternative.name for alternative in found] == names
 
 
@@ -93,15 +93,15 @@ def test_plain_launch() -> None:
 
 
 @pytest.mark.parametrize(
-    ("way", "tiles", "group_items", "tile_items"),
+    ("strategy", "tiles", "group_items", "tile_items"),
     [
         (SIMT, 3, 64, 64),  # 7 rows x 2 blocks of 4 pixels x 9 of 4 channels = 126, and 2 over 64
         (LANES_16, 14, 1, 3),  # 7 x 2 x 3 = 42 blocks, a sixteenth of them each
     ],
     ids=str,
 )
-def test_vector_launch(way: Way, tiles: int, group_items: int, tile_items: int) -> None:
-    launch = only_launch(ops.lower(depthwise(7, 5, 37).node(), way.target)[-2])
+def test_vector_launch(strategy: Strategy, tiles: int, group_items: int, tile_items: int) -> None:
+    launch = only_launch(ops.lower(depthwise(7, 5, 37).node(), strategy.target)[-2])
     assert launch.kernel == "depthwise_conv_2d_vector_quant8"
     assert launch.params["row_blocks"] == 2
     assert launch.params["tile_items"] == tile_items
@@ -109,10 +109,10 @@ def test_vector_launch(way: Way, tiles: int, group_items: int, tile_items: int) 
     assert_constants(launch)
 
 
-def vnni(channels: int, way: Way = VNNI, **fields: Any) -> list[str]:
+def vnni(channels: int, strategy: Strategy = VNNI, **fields: Any) -> list[str]:
     """Return the names of a 14 x 14 layer's alternatives by x86 instructions."""
     case = replace(depthwise(14, 14, channels), **fields)
-    names = [alternative.name for alternative in ops.lower(case.node(), way.target)]
+    names = [alternative.name for alternative in ops.lower(case.node(), strategy.target)]
     return [name for name in names if name.split()[0] in ("vnni", "avx2")]
 
 
@@ -136,10 +136,10 @@ def test_vnni_blocks_of_least_work_first(channels: int, names: list[str]) -> Non
 def test_x86_needs_its_instructions_and_groups_of_one() -> None:
     assert vnni(64, LANES_16) == []
     assert vnni(64, AVX2) == ["avx2 16x7"]
-    both = Way("both", {**VNNI.facts, "isa": frozenset({"vnni", "avx2"})})
+    both = Strategy("both", {**VNNI.facts, "isa": frozenset({"vnni", "avx2"})})
     assert vnni(64, both) == ["vnni 64x7"]
     assert vnni(31, both) == ["avx2 16x7"]
-    assert vnni(64, Way("gpu", {**both.facts, "device_type": "gpu"})) == []
+    assert vnni(64, Strategy("gpu", {**both.facts, "device_type": "gpu"})) == []
     assert vnni(15, AVX2) == []
 
 
@@ -160,9 +160,9 @@ def test_x86_takes_windows_that_fit_the_gathered_columns(fields: dict[str, Any],
     assert bool(name) == ("vnni 64" in " ".join(vnni(64, **fields)))
 
 
-def numbers_of(case: Convolution, way: Way = VNNI, **facts: Any) -> dict[str, int]:
-    way = replace(way, facts={**way.facts, **facts})
-    launch = only_launch(ops.lower(case.node(), way.target)[0])
+def numbers_of(case: Convolution, strategy: Strategy = VNNI, **facts: Any) -> dict[str, int]:
+    strategy = replace(strategy, facts={**strategy.facts, **facts})
+    launch = only_launch(ops.lower(case.node(), strategy.target)[0])
     assert_constants(launch)
     names = ("groups", "rows", "row_chunks", "chunks", "chunk_w", "blocks", "items", "tile_items")
     numbers = {name: launch.params[name] for name in names}
@@ -317,12 +317,12 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize("way", WAYS, ids=str)
+@pytest.mark.parametrize("strategy", STRATEGIES, ids=str)
 @pytest.mark.parametrize("case", CASES, ids=str)
-def test_depthwise_conv_2d(case: Convolution, way: Way, device: DeviceInfo) -> None:
-    is_vector = way is not PLAIN and case.size[2] >= 4 and case.depth_multiplier == 1
-    forced = replace(way, alternative="vector" if is_vector else "plain")
-    (name,) = assert_exact_way(case.model(), device, forced)
+def test_depthwise_conv_2d(case: Convolution, strategy: Strategy, device: DeviceInfo) -> None:
+    is_vector = strategy is not PLAIN and case.size[2] >= 4 and case.depth_multiplier == 1
+    forced = replace(strategy, alternative="vector" if is_vector else "plain")
+    (name,) = assert_exact_strategy(case.model(), device, forced)
     assert name.split()[0] == forced.alternative
 
 
@@ -394,27 +394,27 @@ X86_ZEROS = [
 
 
 X86_CASES = [
-    pytest.param(case, way, id=f"{case}-{way}")
+    pytest.param(case, strategy, id=f"{case}-{strategy}")
     for case in [*X86_CHANNELS, *X86_PIXELS, *X86_KERNELS, *X86_GEOMETRY, *X86_NUMBERS, *X86_ZEROS]
-    for way, block in ((VNNI, 32), (AVX2, 16))
+    for strategy, block in ((VNNI, 32), (AVX2, 16))
     if case.size[2] >= block
 ]
 
 
-@pytest.mark.parametrize(("case", "way"), X86_CASES)
-def test_x86(case: Convolution, way: Way, device: DeviceInfo) -> None:
-    taken = assert_exact_way(case.model(), device, way)
-    assert {name.split()[0] for name in taken} == {way.name}
+@pytest.mark.parametrize(("case", "strategy"), X86_CASES)
+def test_x86(case: Convolution, strategy: Strategy, device: DeviceInfo) -> None:
+    taken = assert_exact_strategy(case.model(), device, strategy)
+    assert {name.split()[0] for name in taken} == {strategy.name}
 
 
 @pytest.mark.parametrize("name", ["vnni 64x7", "vnni 32x7"])
 @pytest.mark.parametrize("case", [depthwise(5, 14, c) for c in (65, 96, 130)], ids=str)
 def test_blocks_that_are_not_the_first(case: Convolution, name: str, device: DeviceInfo) -> None:
-    assert assert_exact_way(case.model(), device, replace(VNNI, alternative=name)) == {name}
+    assert assert_exact_strategy(case.model(), device, replace(VNNI, alternative=name)) == {name}
 
 
 test_drawn_depthwise_conv_2d = drawn(
-    convolutions(is_depthwise=True), WAYS, assert_seeded_or_refused
+    convolutions(is_depthwise=True), STRATEGIES, assert_seeded_or_refused
 )
 
 

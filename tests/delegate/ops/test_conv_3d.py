@@ -14,19 +14,19 @@ from hypothesis import strategies as st
 from delegate import DeviceInfo, ops
 from delegate.inspect import Node, sum_bound
 from tests.support.cases import (
-    DRAWN_WAYS,
+    DRAWN_STRATEGIES,
     FUSED,
     LANES_4,
     LANES_8,
     LANES_16,
     SIMT,
-    Way,
+    Strategy,
     changed,
     only_launch,
 )
 from tests.support.compare import Arrays, Bounds
 from tests.support.factories import refused
-from tests.support.floats import assert_float_or_refused, assert_float_ways
+from tests.support.floats import assert_float_or_refused, assert_float_strategies
 from tests.support.model import const, op, t
 from tests.support.refusals import activated, sparse
 
@@ -123,11 +123,11 @@ VOLUMES = {
 }
 
 
-@pytest.mark.parametrize("way", [SIMT, LANES_4, LANES_16], ids=str)
+@pytest.mark.parametrize("strategy", [SIMT, LANES_4, LANES_16], ids=str)
 @pytest.mark.parametrize("name", VOLUMES)
-def test_floats(name: str, way: Way, device: DeviceInfo) -> None:
+def test_floats(name: str, strategy: Strategy, device: DeviceInfo) -> None:
     case = VOLUMES[name]
-    assert_float_ways(case.node(), device, way, case.bounds)
+    assert_float_strategies(case.node(), device, strategy, case.bounds)
 
 
 @pytest.mark.parametrize("kind", [CONV, TRANSPOSED])
@@ -208,9 +208,9 @@ def volumes(draw: st.DrawFn) -> Volume:
     return case if min(case.out_size()) > 0 else replace(case, padding="SAME")
 
 
-@given(case=volumes(), way=DRAWN_WAYS)
-def test_drawn(device: DeviceInfo, case: Volume, way: Way) -> None:
-    assert_float_or_refused(case.node(), device, way, case.bounds)
+@given(case=volumes(), strategy=DRAWN_STRATEGIES)
+def test_drawn(device: DeviceInfo, case: Volume, strategy: Strategy) -> None:
+    assert_float_or_refused(case.node(), device, strategy, case.bounds)
 
 
 NODES = {"CONV_3D": NODE, "CONV_3D_TRANSPOSE": OTHER}

@@ -11,7 +11,15 @@ from numpy.typing import NDArray
 
 from delegate import DeviceInfo, OpenCLDelegate, ops
 from delegate.inspect import Node, flexbuffer_of
-from tests.support.cases import GROUPS, SIMT, Way, assert_exact_way, changed, forced, retyped
+from tests.support.cases import (
+    GROUPS,
+    SIMT,
+    Strategy,
+    assert_exact_strategy,
+    changed,
+    forced,
+    retyped,
+)
 from tests.support.compare import (
     assert_close,
     assert_same,
@@ -91,12 +99,12 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("way", GROUPS, ids=str)
+@pytest.mark.parametrize("strategy", GROUPS, ids=str)
 @pytest.mark.parametrize("name", CASES)
-def test_detections_are_tflite_s(name: str, way: Way, device: DeviceInfo) -> None:
+def test_detections_are_tflite_s(name: str, strategy: Strategy, device: DeviceInfo) -> None:
     node = detector(**CASES[name])
     model = chain_model([node], outputs=node.outputs)
-    assert_exact_way(model, device, way, inputs=codes_and_scores(node))
+    assert_exact_strategy(model, device, strategy, inputs=codes_and_scores(node))
 
 
 @pytest.mark.parametrize("has_background", [False, True])
@@ -104,7 +112,7 @@ def test_quantised_detections_are_tflite_s(has_background: bool, device: DeviceI
     # Few scores, so that many are equal: the first box of them comes first.
     node = detector(dtype="uint8", has_background=has_background, count=300)
     model = chain_model([node], outputs=node.outputs)
-    assert_exact_way(model, device, SIMT, inputs=codes_and_scores(node))
+    assert_exact_strategy(model, device, SIMT, inputs=codes_and_scores(node))
 
 
 def test_a_decoded_box_is_tflite_s_or_its_neighbour(device: DeviceInfo) -> None:
@@ -126,7 +134,7 @@ def test_sizes_beyond_what_a_float_holds(device: DeviceInfo) -> None:
     codes[0, :, 2] = [-2000, -600, -440, -87, 0, 87, 400, 440, 2000]
     scores = np.linspace(1, 0.1, 9, dtype=np.float32).reshape(1, 9, 1)
     model = chain_model([node], outputs=node.outputs)
-    assert_exact_way(model, device, SIMT, inputs=[[codes, scores]])
+    assert_exact_strategy(model, device, SIMT, inputs=[[codes, scores]])
 
 
 NODE = detector()
@@ -221,7 +229,7 @@ def boxes_and_scores(count: int, seed: int = 0) -> list[Arrays]:
     return sets
 
 
-@pytest.mark.parametrize("way", GROUPS, ids=str)
+@pytest.mark.parametrize("strategy", GROUPS, ids=str)
 @pytest.mark.parametrize(
     "own",
     [
@@ -235,10 +243,12 @@ def boxes_and_scores(count: int, seed: int = 0) -> list[Arrays]:
     ],
     ids=str,
 )
-def test_suppression_is_tflite_s(own: dict[str, Any], way: Way, device: DeviceInfo) -> None:
+def test_suppression_is_tflite_s(
+    own: dict[str, Any], strategy: Strategy, device: DeviceInfo
+) -> None:
     node = suppressor(**own)
     model = chain_model([node], outputs=node.outputs)
-    assert_exact_way(model, device, way, inputs=boxes_and_scores(own.get("count", 60)))
+    assert_exact_strategy(model, device, strategy, inputs=boxes_and_scores(own.get("count", 60)))
 
 
 def test_a_box_without_an_area_is_chosen_again(device: DeviceInfo) -> None:
@@ -247,7 +257,7 @@ def test_a_box_without_an_area_is_chosen_again(device: DeviceInfo) -> None:
     boxes = np.array([[0, 0, 0, 1], [0, 0, 1, 1], [0, 0, 1, 0.9], [0, 0, 0.5, 0.5]], np.float32)
     scores = np.array([0.5, 0.9, 0.8, 0.7], np.float32)
     model = chain_model([node], outputs=node.outputs)
-    assert_exact_way(model, device, SIMT, inputs=[[boxes, scores]])
+    assert_exact_strategy(model, device, SIMT, inputs=[[boxes, scores]])
 
 
 @pytest.mark.parametrize("sigma", [0.1, 0.5, 2.0])

@@ -18,9 +18,9 @@ from tests.support.cases import (
     LANES_8,
     PLAIN,
     SIMT,
-    WAYS,
-    Way,
-    assert_exact_way,
+    STRATEGIES,
+    Strategy,
+    assert_exact_strategy,
     changed,
     integers,
     multipliers,
@@ -110,7 +110,7 @@ class Product:
 
 
 @pytest.mark.parametrize(
-    ("way", "out_c", "names"),
+    ("strategy", "out_c", "names"),
     [
         (SIMT, 3, ["plain"]),
         (SIMT, 11, ["float4 1x8", "plain"]),
@@ -119,8 +119,8 @@ class Product:
     ],
     ids=str,
 )
-def test_alternatives_of_the_convolution(way: Way, out_c: int, names: list[str]) -> None:
-    found = ops.lower(Product(out_c=out_c).node(), way.target)
+def test_alternatives_of_the_convolution(strategy: Strategy, out_c: int, names: list[str]) -> None:
+    found = ops.lower(Product(out_c=out_c).node(), strategy.target)
     assert [alternative.name for alternative in found] == names
     assert all(only_launch(alternative).file.startswith("conv_2d") for alternative in found)
 
@@ -284,29 +284,29 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize("way", WAYS, ids=str)
+@pytest.mark.parametrize("strategy", STRATEGIES, ids=str)
 @pytest.mark.parametrize("case", CASES, ids=str)
-def test_fully_connected(case: Product, way: Way, device: DeviceInfo) -> None:
-    taken = assert_exact_way(case.model(), device, way)
-    blocked = "float4" if way is SIMT else "tiled"
+def test_fully_connected(case: Product, strategy: Strategy, device: DeviceInfo) -> None:
+    taken = assert_exact_strategy(case.model(), device, strategy)
+    blocked = "float4" if strategy is SIMT else "tiled"
     assert {name.split()[0] for name in taken} == {
-        blocked if way is not PLAIN and case.out_c >= 4 else "plain"
+        blocked if strategy is not PLAIN and case.out_c >= 4 else "plain"
     }
 
 
-@pytest.mark.parametrize("way", [PLAIN, SIMT, LANES_8], ids=str)
-def test_what_fills_no_row_is_left_out(way: Way, device: DeviceInfo) -> None:
+@pytest.mark.parametrize("strategy", [PLAIN, SIMT, LANES_8], ids=str)
+def test_what_fills_no_row_is_left_out(strategy: Strategy, device: DeviceInfo) -> None:
     weights = np.random.default_rng(5).integers(-127, 128, (8, 16)).astype(np.int8)
     x, result = t((37, 3, 2), "int8", 0.1, 3), t((13, 8), "int8", 0.9, -5)  # 13 rows and 14 values
     node = op("FULLY_CONNECTED", [x, const(weights, 0.02)], [result])
-    assert_exact_way(chain_model([node]), device, way)
+    assert_exact_strategy(chain_model([node]), device, strategy)
 
 
-@pytest.mark.parametrize("way", [PLAIN, SIMT, LANES_8], ids=str)
-def test_more_terms_than_a_driver_counts(way: Way, device: DeviceInfo) -> None:
+@pytest.mark.parametrize("strategy", [PLAIN, SIMT, LANES_8], ids=str)
+def test_more_terms_than_a_driver_counts(strategy: Strategy, device: DeviceInfo) -> None:
     # llvmpipe leaves a loop after 65535 rounds; 2048 channels of 7 x 7 pixels are more terms.
     case = Product(shape=(1, 7 * 7 * 2048), out_c=8, multiplier=2.0**-14)
-    assert assert_exact_way(case.model(), device, way)
+    assert assert_exact_strategy(case.model(), device, strategy)
 
 
 # Sums so large beside their scale that no 31-bit multiplier rounds as TFLite's doubles do.
@@ -320,9 +320,9 @@ STEEP = [
 
 
 @pytest.mark.skipif(RULES.int16_sums_of_int32, reason="this TFLite has no product of doubles")
-@pytest.mark.parametrize("way", WAYS, ids=str)
+@pytest.mark.parametrize("strategy", STRATEGIES, ids=str)
 @pytest.mark.parametrize("case", STEEP, ids=str)
-def test_double_products(case: Product, way: Way, device: DeviceInfo) -> None:
+def test_double_products(case: Product, strategy: Strategy, device: DeviceInfo) -> None:
     node = case.node()
     rng = np.random.default_rng(1)
     # The bias is most of the sum: beside those where a result steps to the next, and a large one.
@@ -334,10 +334,10 @@ def test_double_products(case: Product, way: Way, device: DeviceInfo) -> None:
     node = changed(node, 2, data=bias.astype(np.int32))
     for alternative in ops.lower(node, SIMT.target):
         assert only_launch(alternative).file == "fully_connected"
-    assert assert_exact_way(chain_model([node]), device, way)
+    assert assert_exact_strategy(chain_model([node]), device, strategy)
 
 
-@pytest.mark.parametrize("way", [PLAIN, SIMT, LANES_8], ids=str)
+@pytest.mark.parametrize("strategy", [PLAIN, SIMT, LANES_8], ids=str)
 @pytest.mark.parametrize(
     "case",
     [
@@ -351,13 +351,13 @@ def test_double_products(case: Product, way: Way, device: DeviceInfo) -> None:
     ],
     ids=str,
 )
-def test_int16(case: Product, way: Way, device: DeviceInfo) -> None:
-    assert assert_exact_way(case.model(), device, way)
+def test_int16(case: Product, strategy: Strategy, device: DeviceInfo) -> None:
+    assert assert_exact_strategy(case.model(), device, strategy)
 
 
-@pytest.mark.parametrize("way", [PLAIN, LANES_8], ids=str)
+@pytest.mark.parametrize("strategy", [PLAIN, LANES_8], ids=str)
 @pytest.mark.parametrize("seed", range(3))
-def test_sums_of_int16_beside_ties(seed: int, way: Way, device: DeviceInfo) -> None:
+def test_sums_of_int16_beside_ties(seed: int, strategy: Strategy, device: DeviceInfo) -> None:
     # The bias alone is the sum: beside those where the double product rounds to a half.
     rng = np.random.default_rng(seed)
     count = 1000
@@ -373,7 +373,7 @@ def test_sums_of_int16_beside_ties(seed: int, way: Way, device: DeviceInfo) -> N
     bias[::2] *= -1
     node = changed(node, 2, data=bias, quantization=None)
     inputs = [[np.zeros((1, 2), np.int16)]]
-    assert_exact_way(chain_model([node]), device, way, inputs=inputs)
+    assert_exact_strategy(chain_model([node]), device, strategy, inputs=inputs)
 
 
 @st.composite
@@ -396,7 +396,7 @@ def products(draw: st.DrawFn) -> Product:
     )
 
 
-test_drawn_fully_connected = drawn(products(), WAYS, assert_seeded_or_refused)
+test_drawn_fully_connected = drawn(products(), STRATEGIES, assert_seeded_or_refused)
 
 
 def nodes_of(dtype: str, channels: int, size: int) -> list[Node]:

@@ -19,18 +19,18 @@ from tests.support.cases import (
     LANES_16,
     PLAIN,
     SIMT,
-    Way,
-    assert_exact_way,
+    Strategy,
+    assert_exact_strategy,
     changed,
     only_launch,
 )
 from tests.support.compare import Arrays, Bounds
 from tests.support.convolution import RULES
 from tests.support.factories import assert_case_or_refused, drawn
-from tests.support.floats import assert_float_ways
+from tests.support.floats import assert_float_strategies
 from tests.support.model import chain_model, const, op, t
 
-WAYS = (PLAIN, SIMT, LANES_4, LANES_8, LANES_16)
+STRATEGIES = (PLAIN, SIMT, LANES_4, LANES_8, LANES_16)
 
 
 def computed(node: Node) -> Node:
@@ -49,7 +49,7 @@ def floats(rows: int, depth: int, units: int, fused: str = "NONE", has_bias: boo
 
 
 @pytest.mark.parametrize(
-    ("way", "rows", "names"),
+    ("strategy", "rows", "names"),
     [
         (SIMT, 3, ["row 4x4", "plain"]),
         (LANES_8, 3, ["row 8x4", "plain"]),
@@ -57,9 +57,9 @@ def floats(rows: int, depth: int, units: int, fused: str = "NONE", has_bias: boo
     ],
     ids=str,
 )
-def test_alternatives_of_batch_matmul(way: Way, rows: int, names: list[str]) -> None:
+def test_alternatives_of_batch_matmul(strategy: Strategy, rows: int, names: list[str]) -> None:
     node = computed(Product(shape=(rows, 11), dtype="int8").node())
-    found = ops.lower(node, way.target)
+    found = ops.lower(node, strategy.target)
     assert [each.name for each in found] == names
     kernels = {launch.file for each in found for launch in each.launches}
     assert kernels <= {"batch_matmul", "copy"}
@@ -78,35 +78,37 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize("way", WAYS, ids=str)
+@pytest.mark.parametrize("strategy", STRATEGIES, ids=str)
 @pytest.mark.parametrize("dtype", ["int8", "uint8"])
 @pytest.mark.parametrize("case", CASES, ids=str)
-def test_computed_weights(case: Product, dtype: str, way: Way, device: DeviceInfo) -> None:
+def test_computed_weights(
+    case: Product, dtype: str, strategy: Strategy, device: DeviceInfo
+) -> None:
     node = computed(replace(case, dtype=dtype).node())
-    assert assert_exact_way(chain_model([node]), device, way)
+    assert assert_exact_strategy(chain_model([node]), device, strategy)
 
 
-@pytest.mark.parametrize("way", [PLAIN, SIMT, LANES_8], ids=str)
+@pytest.mark.parametrize("strategy", [PLAIN, SIMT, LANES_8], ids=str)
 @pytest.mark.parametrize("weight", [-128, 17, 127])
-def test_zero_points_at_both_ends(weight: int, way: Way, device: DeviceInfo) -> None:
+def test_zero_points_at_both_ends(weight: int, strategy: Strategy, device: DeviceInfo) -> None:
     for ends in ((-128, 127), (127, -128)):
         case = Product(shape=(19, 24), dtype="int8", zeros=(ends[0], weight, ends[1]))
-        assert_exact_way(chain_model([computed(case.node())]), device, way)
+        assert_exact_strategy(chain_model([computed(case.node())]), device, strategy)
 
 
 @pytest.mark.skipif(RULES.int16_sums_of_int32, reason="this TFLite has no product of doubles")
-@pytest.mark.parametrize("way", [PLAIN, LANES_8], ids=str)
+@pytest.mark.parametrize("strategy", [PLAIN, LANES_8], ids=str)
 @pytest.mark.parametrize("case", [c for c in STEEP if not c.per_channel], ids=str)
-def test_double_products(case: Product, way: Way, device: DeviceInfo) -> None:
+def test_double_products(case: Product, strategy: Strategy, device: DeviceInfo) -> None:
     """A bias of 2^30 beside them: no 31-bit multiplier stands for such scales."""
     bias = np.linspace(-(2**30), 2**30, case.out_c).astype(np.int32)
     bias[0] = 2**30
     node = computed(changed(case.node(), 2, data=bias))
-    assert only_launch(ops.lower(node, way.target)[-1]).file == "fully_connected"
-    assert assert_exact_way(chain_model([node]), device, way) == {"plain"}
+    assert only_launch(ops.lower(node, strategy.target)[-1]).file == "fully_connected"
+    assert assert_exact_strategy(chain_model([node]), device, strategy) == {"plain"}
 
 
-@pytest.mark.parametrize("way", WAYS, ids=str)
+@pytest.mark.parametrize("strategy", STRATEGIES, ids=str)
 @pytest.mark.parametrize(
     "node",
     [
@@ -117,7 +119,7 @@ def test_double_products(case: Product, way: Way, device: DeviceInfo) -> None:
     ],
     ids=["one", "few", "without_bias", *FUSED[1:]],
 )
-def test_floats(node: Node, way: Way, device: DeviceInfo) -> None:
+def test_floats(node: Node, strategy: Strategy, device: DeviceInfo) -> None:
     bias = node.inputs[2]
     beside = 0 if bias is None or bias.data is None else np.abs(bias.data)
 
@@ -125,7 +127,7 @@ def test_floats(node: Node, way: Way, device: DeviceInfo) -> None:
         rows, weights = (np.abs(values.astype(np.float64)) for values in inputs)
         return [sum_bound(rows @ weights.T + beside, rows.shape[1] + 1)]
 
-    assert_float_ways(node, device, way, bounds)
+    assert_float_strategies(node, device, strategy, bounds)
 
 
 def test_a_matrix_of_the_same_graph(device: DeviceInfo) -> None:
@@ -133,7 +135,7 @@ def test_a_matrix_of_the_same_graph(device: DeviceInfo) -> None:
     made, x, y = t((6, 10), "int8", 0.02, 3), t((4, 10), "int8", 0.05, -7), t((4, 6), "int8", 1, 5)
     before = op("RELU", [t((6, 10), "int8", 0.02, 3)], [made])
     node = op("FULLY_CONNECTED", [x, made, None], [y], {"keep_num_dims": False}, version=4)
-    assert assert_exact_way(chain_model([before, node]), device, LANES_8)
+    assert assert_exact_strategy(chain_model([before, node]), device, LANES_8)
 
 
 @st.composite
@@ -142,7 +144,7 @@ def nodes(draw: st.DrawFn) -> Node:
     return computed(replace(case, per_channel=False).node())
 
 
-test_drawn = drawn(nodes(), WAYS, assert_case_or_refused)
+test_drawn = drawn(nodes(), STRATEGIES, assert_case_or_refused)
 
 BUILT = [
     *(

@@ -19,7 +19,7 @@ from tests.support.cases import (
     PLAIN,
     SIMT,
     X86,
-    Way,
+    Strategy,
     changed,
 )
 from tests.support.compare import RUNTIME
@@ -32,7 +32,7 @@ pytestmark = [
     where_rows_are_known,
     pytest.mark.skipif(RUNTIME.name == "tflite-runtime", reason="it knows no blocks"),
 ]
-WAYS = (PLAIN, SIMT, LANES_4, LANES_8, LANES_16, *X86, AMX)
+STRATEGIES = (PLAIN, SIMT, LANES_4, LANES_8, LANES_16, *X86, AMX)
 
 
 BUILT = [fused(nodes) for nodes in SHIFTED.values()]
@@ -70,7 +70,7 @@ def test_a_sum_that_others_read_is_left_alone() -> None:
 
 
 @pytest.mark.device
-@pytest.mark.parametrize("way", WAYS, ids=str)
+@pytest.mark.parametrize("strategy", STRATEGIES, ids=str)
 @pytest.mark.parametrize("name", SHIFTED)
-def test_exact(device: DeviceInfo, name: str, way: Way) -> None:
-    assert_near_nodes(SHIFTED[name], device, way, cpu_kernels="builtin")
+def test_exact(device: DeviceInfo, name: str, strategy: Strategy) -> None:
+    assert_near_nodes(SHIFTED[name], device, strategy, cpu_kernels="builtin")

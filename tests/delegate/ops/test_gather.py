@@ -18,7 +18,7 @@ from delegate.plan.dispatch.planned import planned_executor
 from delegate.plan.lowering.compiler import compile_partition
 from delegate.run.device import Device
 from delegate.target import Target
-from tests.support.cases import GROUPS, SIMT, Way, assert_exact_way, changed, retyped
+from tests.support.cases import GROUPS, SIMT, Strategy, assert_exact_strategy, changed, retyped
 from tests.support.compare import RUNTIME
 from tests.support.factories import drawn, exact, refused, types
 from tests.support.model import chain_model, const, graph_of, op, t
@@ -111,19 +111,19 @@ INT4 = {
 }
 
 
-@pytest.mark.parametrize("way", GROUPS, ids=str)
+@pytest.mark.parametrize("strategy", GROUPS, ids=str)
 @pytest.mark.parametrize("reads", ["DEQUANTIZE", "CAST", ""], ids=["floats", "cast", "alone"])
 @pytest.mark.parametrize("given", INT4.values(), ids=INT4)
-def test_int4(device: DeviceInfo, given: Any, reads: str, way: Way) -> None:
+def test_int4(device: DeviceInfo, given: Any, reads: str, strategy: Strategy) -> None:
     if RUNTIME.name == "tflite-runtime":
         pytest.skip("tflite-runtime has no GATHER of int4")
     nodes = of_int4(*given, reads=reads)
     model = chain_model(nodes, outputs=nodes[-1].outputs)
-    assert_exact_way(model, device, replace(way, alternative=""))
+    assert_exact_strategy(model, device, replace(strategy, alternative=""))
 
 
-@pytest.mark.parametrize("way", GROUPS, ids=str)
-def test_int4_at_computed_indices(device: DeviceInfo, way: Way) -> None:
+@pytest.mark.parametrize("strategy", GROUPS, ids=str)
+def test_int4_at_computed_indices(device: DeviceInfo, strategy: Strategy) -> None:
     """What the device leaves for another reader is packed as TFLite has it."""
     if RUNTIME.name == "tflite-runtime":
         pytest.skip("tflite-runtime has no GATHER of int4")
@@ -132,7 +132,7 @@ def test_int4_at_computed_indices(device: DeviceInfo, way: Way) -> None:
     rows, floats = of_int4((9, 34), [0] * 6, reads="DEQUANTIZE")
     rows = replace(rows, inputs=(rows.inputs[0], places))
     model = chain_model([found, rows, floats], outputs=[*rows.outputs, *floats.outputs])
-    assert_exact_way(model, device, replace(way, alternative=""))
+    assert_exact_strategy(model, device, replace(strategy, alternative=""))
 
 
 test_refusal = refused(REFUSALS)
@@ -216,9 +216,9 @@ def test_indices_that_a_run_brings(rows: list[list[int]], index: str, device: De
     values = np.arange(60).reshape(4, 3, 5).astype(np.uint8)
     given = np.array(rows, index)
     model = chain_model([changed(gather_nd((4, 3, 5), rows, index=index), 1, data=None)])
-    assert_exact_way(model, device, SIMT, inputs=[[values, given]])
+    assert_exact_strategy(model, device, SIMT, inputs=[[values, given]])
     model = chain_model([changed(gather((4, 3, 5), rows[1], index=index), 1, data=None)])
-    assert_exact_way(model, device, SIMT, inputs=[[values, given[1]]])
+    assert_exact_strategy(model, device, SIMT, inputs=[[values, given[1]]])
 
 
 def looked_up(index: str, inner: int, dtype: str = "uint8") -> list[Node]:
@@ -243,10 +243,12 @@ def looked_up(index: str, inner: int, dtype: str = "uint8") -> list[Node]:
     ]
 
 
-@pytest.mark.parametrize("way", GROUPS, ids=str)
+@pytest.mark.parametrize("strategy", GROUPS, ids=str)
 @pytest.mark.parametrize("inner", [1, 3, 16])
-def test_computed_indices(device: DeviceInfo, inner: int, way: Way) -> None:
-    assert_exact_way(chain_model(looked_up("int32", inner)), device, replace(way, alternative=""))
+def test_computed_indices(device: DeviceInfo, inner: int, strategy: Strategy) -> None:
+    assert_exact_strategy(
+        chain_model(looked_up("int32", inner)), device, replace(strategy, alternative="")
+    )
 
 
 @pytest.mark.parametrize("index", ["int32", "int64"])
@@ -256,7 +258,7 @@ def test_only_the_look_up_is_delegated(device: DeviceInfo, index: str) -> None:
     place = nodes[0].outputs[0]
     # Three rows that are looked up in by the same indices.
     nodes.append(op("GATHER", [like((3, 15, 4)), place], [like((3, 1, 7, 4))], {"axis": 1}))
-    assert_exact_way(chain_model(nodes), device)
+    assert_exact_strategy(chain_model(nodes), device)
 
 
 def test_indices_beyond_what_is_proven_read_nothing_else(device: DeviceInfo) -> None:

@@ -12,7 +12,14 @@ import pytest
 from delegate import DeviceInfo
 from delegate.inspect import Blocks, Node, Tensor
 from delegate.target import Rules, Target
-from tests.support.cases import GROUPS, Way, assert_exact_way, changed, quantization, refusal
+from tests.support.cases import (
+    GROUPS,
+    Strategy,
+    assert_exact_strategy,
+    changed,
+    quantization,
+    refusal,
+)
 from tests.support.compare import RUNTIME
 from tests.support.factories import exact, refused
 from tests.support.model import chain_model, const, op, t
@@ -68,23 +75,23 @@ test_exact = exact(
 )
 
 
-@pytest.mark.parametrize("way", GROUPS, ids=str)
+@pytest.mark.parametrize("strategy", GROUPS, ids=str)
 @pytest.mark.parametrize("name", TABLES)
-def test_computed_indices(device: DeviceInfo, name: str, way: Way) -> None:
+def test_computed_indices(device: DeviceInfo, name: str, strategy: Strategy) -> None:
     places = t((6,), "int32")
     scores = t((6, 9), "int8", 0.1)
     found = op("ARG_MAX", [scores, numbers(1)], [places], {"output_type": "int32"}, 2)
     model = chain_model([found, floats(TABLES[name], places)])
-    assert_exact_way(model, device, replace(way, alternative=""))
+    assert_exact_strategy(model, device, replace(strategy, alternative=""))
 
 
-@pytest.mark.parametrize("way", GROUPS, ids=str)
-def test_known_indices(device: DeviceInfo, way: Way) -> None:
+@pytest.mark.parametrize("strategy", GROUPS, ids=str)
+def test_known_indices(device: DeviceInfo, strategy: Strategy) -> None:
     """As of places in a text: what is looked up is added to what a model reads."""
     found = floats(TABLES["one_scale"], numbers([8, 0, 3, 3]))
     x, total = t((4, 5)), t((4, 5))
     added = op("ADD", [x, found.outputs[0]], [total], {"fused_activation_function": "NONE"})
-    assert_exact_way(chain_model([found, added]), device, replace(way, alternative=""))
+    assert_exact_strategy(chain_model([found, added]), device, replace(strategy, alternative=""))
 
 
 @pytest.mark.parametrize("name", TABLES)
@@ -92,7 +99,7 @@ def test_indices_that_a_run_brings(device: DeviceInfo, name: str) -> None:
     node = floats(TABLES[name], numbers([8, 0, 3, 3]))
     model = chain_model([changed(node, 0, data=None)])
     given = [[np.array(rows, np.int32)] for rows in ([8, 0, 3, 3], [1, 2, 7, 8])]
-    assert_exact_way(model, device, GROUPS[0], inputs=given)
+    assert_exact_strategy(model, device, GROUPS[0], inputs=given)
 
 
 test_refusal = refused(

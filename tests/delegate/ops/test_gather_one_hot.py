@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from delegate import DeviceInfo
 from delegate.inspect import Node
-from tests.support.cases import GROUPS, SEEDS, Way, assert_exact_way, changed, way_on
+from tests.support.cases import GROUPS, SEEDS, Strategy, assert_exact_strategy, changed, strategy_on
 from tests.support.factories import exact, refused, types
 from tests.support.model import chain_model, op, t
 from tests.support.moves import like, numbers, one_value
@@ -80,9 +80,11 @@ def indices_for(node: Node, seed: int = 0) -> list[list[NDArray[Any]]]:
     return sets
 
 
-def assert_same_ones(node: Node, device: DeviceInfo, way: Way, seed: int = 0) -> None:
+def assert_same_ones(node: Node, device: DeviceInfo, strategy: Strategy, seed: int = 0) -> None:
     model = chain_model([node])
-    assert assert_exact_way(model, device, way, inputs=indices_for(node, seed)) == {"plain"}
+    assert assert_exact_strategy(model, device, strategy, inputs=indices_for(node, seed)) == {
+        "plain"
+    }
 
 
 test_refusal = refused(REFUSALS)
@@ -101,7 +103,7 @@ test_types = types(
     dtype=st.sampled_from(["uint8", "int8", "int32", "int64", "float32", "bool"]),
     index=st.sampled_from(["int32", "int64"]),
     is_computed=st.booleans(),
-    way=st.sampled_from(GROUPS),
+    strategy=st.sampled_from(GROUPS),
     seed=SEEDS,
 )
 def test_drawn(
@@ -112,11 +114,11 @@ def test_drawn(
     dtype: str,
     index: str,
     is_computed: bool,
-    way: Way,
+    strategy: Strategy,
     seed: int,
 ) -> None:
     node = one_hot(tuple(shape), depth, min(axis, len(shape)), dtype, index, is_computed)
-    assert_same_ones(node, device, way_on(device, way), seed)
+    assert_same_ones(node, device, strategy_on(device, strategy), seed)
 
 
 def nodes_of(dtype: str, channels: int, size: int) -> list[Node]:

@@ -10,7 +10,7 @@ from delegate import DeviceInfo, Unsupported, ops
 from delegate.guard.probing.probe import examine
 from delegate.inspect import Node, Tensor
 from delegate.isa import FP16_STORAGE
-from delegate.launch import Program, Step
+from delegate.launch import Schedule, Step
 from delegate.plan.dispatch.kernels import Kernels
 from delegate.plan.dispatch.planned import planned_executor
 from delegate.run.device import Device
@@ -33,11 +33,11 @@ def run(device: DeviceInfo, node: Node, values: np.ndarray) -> np.ndarray:
     if FP16_STORAGE not in proven:
         pytest.skip(f"{device.name} was not proven to store halves")
     opened = Device(device, proven=proven)
-    (way,) = ops.lower(node, Target(device_type=opened.type, isa=frozenset(proven)))
-    step = Step(0, node.op, way)
+    (strategy,) = ops.lower(node, Target(device_type=opened.type, isa=frozenset(proven)))
+    step = Step(0, node.op, strategy)
     source, result = node.inputs[0], node.outputs[0]
     assert source is not None
-    executor = planned_executor(opened, Kernels(opened), Program((step,), (source,), (result,)))
+    executor = planned_executor(opened, Kernels(opened), Schedule((step,), (source,), (result,)))
     out = np.zeros(result.shape, result.dtype)
     executor.run([values.reshape(-1).view(np.uint8)], [out.reshape(-1).view(np.uint8)])
     executor.close()

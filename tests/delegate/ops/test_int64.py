@@ -12,13 +12,13 @@ from numpy.typing import NDArray
 from delegate import DeviceInfo, ops
 from delegate.inspect import Node
 from tests.support.cases import (
-    DRAWN_WAYS,
+    DRAWN_STRATEGIES,
     GROUPS,
     SEEDS,
     SIMT,
-    Way,
+    Strategy,
     assert_exact_or_refused,
-    assert_exact_way,
+    assert_exact_strategy,
     changed,
     only_launch,
 )
@@ -90,50 +90,56 @@ test_refusal = refused(
 )
 
 
-@pytest.mark.parametrize("way", GROUPS, ids=str)
+@pytest.mark.parametrize("strategy", GROUPS, ids=str)
 @pytest.mark.parametrize("name", PAIRS)
-def test_every_pair_of_edges(name: str, way: Way, device: DeviceInfo) -> None:
+def test_every_pair_of_edges(name: str, strategy: Strategy, device: DeviceInfo) -> None:
     edges = np.array(EDGES, np.int64)
     count = len(edges)
     model = chain_model([pair(name, (count, 1), (1, count))])
     inputs = [[edges.reshape(-1, 1), edges.reshape(1, -1)]]
-    assert_exact_way(model, device, way, inputs=inputs)
+    assert_exact_strategy(model, device, strategy, inputs=inputs)
 
 
-@pytest.mark.parametrize("way", GROUPS, ids=str)
-def test_what_a_division_leaves(way: Way, device: DeviceInfo) -> None:
+@pytest.mark.parametrize("strategy", GROUPS, ids=str)
+def test_what_a_division_leaves(strategy: Strategy, device: DeviceInfo) -> None:
     model = chain_model([modulo((300,))])
-    assert_exact_way(model, device, way, inputs=[[numbers((300,))], [np.resize(EDGES, 300)]])
+    assert_exact_strategy(
+        model, device, strategy, inputs=[[numbers((300,))], [np.resize(EDGES, 300)]]
+    )
 
 
-@pytest.mark.parametrize("way", GROUPS, ids=str)
+@pytest.mark.parametrize("strategy", GROUPS, ids=str)
 @pytest.mark.parametrize("axes", [(1,), (0,), (0, 2), (-1, 0, 1), (1, 2)], ids=str)
 @pytest.mark.parametrize("name", REDUCTIONS)
-def test_reductions(name: str, axes: tuple[int, ...], way: Way, device: DeviceInfo) -> None:
+def test_reductions(
+    name: str, axes: tuple[int, ...], strategy: Strategy, device: DeviceInfo
+) -> None:
     shape = (3, 5, 17)
     model = chain_model([reduction(name, shape, axes, keeps=0 in axes)])
-    assert_exact_way(model, device, way, inputs=[[numbers(shape, seed)] for seed in range(2)])
+    assert_exact_strategy(
+        model, device, strategy, inputs=[[numbers(shape, seed)] for seed in range(2)]
+    )
 
 
-@pytest.mark.parametrize("way", GROUPS, ids=str)
-def test_opposites(way: Way, device: DeviceInfo) -> None:
+@pytest.mark.parametrize("strategy", GROUPS, ids=str)
+def test_opposites(strategy: Strategy, device: DeviceInfo) -> None:
     values = np.array([*EDGES, *numbers((300,))])
     node = op("NEG", [t(values.shape, "int64")], [t(values.shape, "int64")])
-    assert_exact_way(chain_model([node]), device, way, inputs=[[values]])
+    assert_exact_strategy(chain_model([node]), device, strategy, inputs=[[values]])
 
 
 @given(
     name=st.sampled_from(PAIRS),
     shape=st.lists(st.integers(1, 9), max_size=4),
     axis=st.integers(0, 4),
-    way=DRAWN_WAYS,
+    strategy=DRAWN_STRATEGIES,
     seed=SEEDS,
 )
 def test_drawn(
-    device: DeviceInfo, name: str, shape: list[int], axis: int, way: Way, seed: int
+    device: DeviceInfo, name: str, shape: list[int], axis: int, strategy: Strategy, seed: int
 ) -> None:
     narrow = tuple(1 if at == axis else size for at, size in enumerate(shape))
-    assert_exact_or_refused(chain_model([pair(name, tuple(shape), narrow)]), device, way, seed)
+    assert_exact_or_refused(chain_model([pair(name, tuple(shape), narrow)]), device, strategy, seed)
 
 
 BUILT = [

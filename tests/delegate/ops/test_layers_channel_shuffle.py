@@ -9,14 +9,14 @@ import pytest
 
 from delegate import DeviceInfo, OpenCLDelegate
 from delegate.inspect import Node, read_model
-from tests.support.cases import LANES_4, LANES_8, LANES_16, RUN, SIMT, Way, forced, require_isa
+from tests.support.cases import LANES_4, LANES_8, LANES_16, RUN, SIMT, Strategy, forced, require_isa
 from tests.support.compare import assert_same, inputs_for, interpreter, invoke
 from tests.support.factories import refused
 from tests.support.fused import fused
 from tests.support.model import chain_model, op
 from tests.support.moves import like, numbers
 
-WAYS = (SIMT, LANES_4, LANES_8, LANES_16)
+STRATEGIES = (SIMT, LANES_4, LANES_8, LANES_16)
 
 
 def shuffle(
@@ -82,14 +82,14 @@ test_refusals = refused(
 
 
 @pytest.mark.device
-@pytest.mark.parametrize("way", WAYS, ids=str)
+@pytest.mark.parametrize("strategy", STRATEGIES, ids=str)
 @pytest.mark.parametrize("name", CASES)
-def test_exact(device: DeviceInfo, name: str, way: Way) -> None:
-    if name == "vectors" and way is LANES_16:
-        way = LANES_8  # half of 8 channels
-    require_isa(way, device)
+def test_exact(device: DeviceInfo, name: str, strategy: Strategy) -> None:
+    if name == "vectors" and strategy is LANES_16:
+        strategy = LANES_8  # half of 8 channels
+    require_isa(strategy, device)
     model = model_of(CASES[name])
-    with forced(way):
+    with forced(strategy):
         delegate = OpenCLDelegate(model, device.index, tune="off", profiling=True)
         made = interpreter(model, delegate)
     reference = interpreter(model)

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from delegate import DeviceInfo, ops
 from delegate.inspect import Node
-from tests.support.cases import LANES_8, SIMT, assert_exact_way, changed
+from tests.support.cases import LANES_8, SIMT, assert_exact_strategy, changed
 from tests.support.factories import drawn, exact, refused, types
 from tests.support.model import chain_model, op, t
-from tests.support.moves import ANY, MOVE_WAYS, assert_moved, assert_moved_or_refused, like
+from tests.support.moves import ANY, MOVE_STRATEGIES, assert_moved, assert_moved_or_refused, like
 from tests.support.refusals import rescaled, sparse, unquantised
 
 
@@ -73,7 +73,7 @@ CASES = {
 }
 
 test_refusal = refused(REFUSALS)
-test_exact = exact(CASES, MOVE_WAYS, assert_moved)
+test_exact = exact(CASES, MOVE_STRATEGIES, assert_moved)
 test_types = types(lambda dtype: joined([(2, 3, 5), (2, 3, 4)], dtype=dtype), ANY, assert_moved)
 
 
@@ -100,7 +100,7 @@ SCALES = [(0.5, 3), (0.5, 4), (0.499, 3), (1.0, 0), (1.5, 255), (0.003, 128), (7
 def test_every_byte_at_another_scale(device: DeviceInfo, output: tuple[float, int]) -> None:
     node = joined([(1, 1000)] * len(SCALES), -1, "uint8", [*SCALES, output])
     values = np.resize(np.arange(256), (1, 1000)).astype(np.uint8)
-    assert_exact_way(chain_model([node]), device, SIMT, inputs=[[values] * len(SCALES)])
+    assert_exact_strategy(chain_model([node]), device, SIMT, inputs=[[values] * len(SCALES)])
 
 
 @st.composite
@@ -117,7 +117,7 @@ def nodes(draw: st.DrawFn) -> Node:
     return joined(shapes, axis, dtype, draw(some) if dtype == "uint8" else None)
 
 
-test_drawn = drawn(nodes(), MOVE_WAYS, assert_moved_or_refused)
+test_drawn = drawn(nodes(), MOVE_STRATEGIES, assert_moved_or_refused)
 
 
 def pack(shape: tuple[int, ...], count: int, axis: int = 0, dtype: str = "uint8") -> Node:
@@ -151,7 +151,7 @@ PACK_CASES = {
 }
 
 test_pack_refusal = refused(PACK_REFUSALS)
-test_pack_exact = exact(PACK_CASES, MOVE_WAYS, assert_moved)
+test_pack_exact = exact(PACK_CASES, MOVE_STRATEGIES, assert_moved)
 test_pack_types = types(
     lambda dtype: pack((4, 5), 3, 1, dtype),
     ["uint8", "int8", "int16", "int32", "int64", "float32"],
@@ -166,7 +166,7 @@ def pack_nodes(draw: st.DrawFn) -> Node:
     return pack(tuple(shape), draw(st.integers(1, 5)), axis, draw(st.sampled_from(ANY)))
 
 
-test_pack_drawn = drawn(pack_nodes(), MOVE_WAYS, assert_moved_or_refused)
+test_pack_drawn = drawn(pack_nodes(), MOVE_STRATEGIES, assert_moved_or_refused)
 
 
 def nodes_of(dtype: str, channels: int, size: int) -> list[Node]:

@@ -12,7 +12,14 @@ from delegate.inspect import Node
 from tests.support.cases import changed
 from tests.support.factories import drawn, exact, refused, types
 from tests.support.model import op
-from tests.support.moves import ANY, MOVE_WAYS, assert_moved, assert_moved_or_refused, like, numbers
+from tests.support.moves import (
+    ANY,
+    MOVE_STRATEGIES,
+    assert_moved,
+    assert_moved_or_refused,
+    like,
+    numbers,
+)
 from tests.support.refusals import rescaled
 
 
@@ -58,7 +65,7 @@ CASES = {
 }
 
 test_refusal = refused(REFUSALS)
-test_exact = exact(CASES, MOVE_WAYS, assert_moved)
+test_exact = exact(CASES, MOVE_STRATEGIES, assert_moved)
 test_types = types(
     lambda dtype: split((3, 4, 10), 2, dtype=dtype),
     ["uint8", "int8", "int16", "int32", "int64", "float32"],
@@ -75,7 +82,7 @@ def nodes(draw: st.DrawFn) -> Node:
     return split(tuple(shape), count, axis, draw(st.sampled_from(ANY)))
 
 
-test_drawn = drawn(nodes(), MOVE_WAYS, assert_moved_or_refused)
+test_drawn = drawn(nodes(), MOVE_STRATEGIES, assert_moved_or_refused)
 
 
 def split_v_split(
@@ -128,7 +135,7 @@ SPLIT_V_CASES = {
 }
 
 test_split_v_refusal = refused(SPLIT_V_REFUSALS)
-test_split_v_exact = exact(SPLIT_V_CASES, MOVE_WAYS, assert_moved)
+test_split_v_exact = exact(SPLIT_V_CASES, MOVE_STRATEGIES, assert_moved)
 test_split_v_types = types(
     lambda dtype: split_v_split((3, 4, 10), [3, 7], dtype=dtype),
     ["uint8", "int8", "int16", "int32", "int64", "float32"],
@@ -146,7 +153,7 @@ def split_v_nodes(draw: st.DrawFn) -> Node:
     return split_v_split(tuple(shape), sizes, axis, draw(st.sampled_from(ANY)), hidden)
 
 
-test_split_v_drawn = drawn(split_v_nodes(), MOVE_WAYS, assert_moved_or_refused)
+test_split_v_drawn = drawn(split_v_nodes(), MOVE_STRATEGIES, assert_moved_or_refused)
 
 
 def unpack(shape: tuple[int, ...], axis: int = 0, dtype: str = "uint8") -> Node:
@@ -175,7 +182,7 @@ UNPACK_CASES = {
 }
 
 test_unpack_refusal = refused(UNPACK_REFUSALS)
-test_unpack_exact = exact(UNPACK_CASES, MOVE_WAYS, assert_moved)
+test_unpack_exact = exact(UNPACK_CASES, MOVE_STRATEGIES, assert_moved)
 test_unpack_types = types(
     lambda dtype: unpack((4, 3, 5), 1, dtype),
     ["uint8", "int8", "int16", "int32", "float16", "float32", "bool"],
@@ -190,7 +197,7 @@ def unpack_nodes(draw: st.DrawFn) -> Node:
     return unpack(tuple(shape), axis, draw(st.sampled_from(ANY)))
 
 
-test_unpack_drawn = drawn(unpack_nodes(), MOVE_WAYS, assert_moved_or_refused)
+test_unpack_drawn = drawn(unpack_nodes(), MOVE_STRATEGIES, assert_moved_or_refused)
 
 
 def nodes_of(dtype: str, channels: int, size: int) -> list[Node]:

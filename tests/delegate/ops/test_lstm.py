@@ -23,7 +23,7 @@ from tests.support.cases import (
     SIMT,
     VNNI,
     X86,
-    Way,
+    Strategy,
     changed,
     forced,
     quantization,
@@ -193,16 +193,16 @@ test_refusal = refused(
 )
 
 
-@pytest.mark.parametrize("way", GROUPS, ids=str)
+@pytest.mark.parametrize("strategy", GROUPS, ids=str)
 @pytest.mark.parametrize(
     "form", ["plain", "cifg-peephole-projection", "norm-peephole", "cifg-norm-projection"]
 )
-def test_50_runs_of_int8_are_exact(form: str, way: Way, device: DeviceInfo) -> None:
+def test_50_runs_of_int8_are_exact(form: str, strategy: Strategy, device: DeviceInfo) -> None:
     graph = lstm("int8", SHAPE, form)
     rng = np.random.default_rng(0)
     source = graph.inputs[0].shape
     runs = [[rng.integers(-128, 128, source).astype(np.int8)] for _ in range(50)]
-    with forced(way):
+    with forced(strategy):
         assert_exact(write_model(graph), device, inputs=runs)
 
 
@@ -295,11 +295,11 @@ def test_50_hybrid_runs_with_resets(form: str, device: DeviceInfo) -> None:
 
 
 @where_rows_are_known
-@pytest.mark.parametrize("way", PRODUCTS, ids=str)
+@pytest.mark.parametrize("strategy", PRODUCTS, ids=str)
 @pytest.mark.parametrize("form", ["plain", "projection", "cifg-asymmetric"])
-def test_sums_of_gates_are_products(form: str, way: Way, device: DeviceInfo) -> None:
-    require_isa(way, device)
-    with forced(way):
+def test_sums_of_gates_are_products(form: str, strategy: Strategy, device: DeviceInfo) -> None:
+    require_isa(strategy, device)
+    with forced(strategy):
         assert_runs(lstm("hybrid", WIDE, form), device, (3, 2))
 
 

@@ -12,7 +12,16 @@ from hypothesis import strategies as st
 
 from delegate import DeviceInfo, OpenCLDelegate
 from delegate.inspect import Graph, Node, pooling_options, write_model
-from tests.support.cases import DRAWN_WAYS, GROUPS, SEEDS, Way, changed, forced, retyped, way_on
+from tests.support.cases import (
+    DRAWN_STRATEGIES,
+    GROUPS,
+    SEEDS,
+    Strategy,
+    changed,
+    forced,
+    retyped,
+    strategy_on,
+)
 from tests.support.compare import RUNTIME, assert_same, interpreter, invoke, refusals
 from tests.support.factories import refused
 from tests.support.model import graph_of, op, t
@@ -23,23 +32,25 @@ from tflite_opencl.oracle.oracle import oracle
 pytestmark = needs_tflite
 
 
-def outputs_of(graph: Graph, device: DeviceInfo, way: Way, x: Any) -> list[Any]:
+def outputs_of(graph: Graph, device: DeviceInfo, strategy: Strategy, x: Any) -> list[Any]:
     """Return what the device gives, which takes all nodes."""
     model = write_model(graph)
-    with forced(way):
+    with forced(strategy):
         delegate = OpenCLDelegate(model, device=device.index, tune="off")
         got = invoke(interpreter(model, delegate), [x])
     assert refusals(delegate) == {}
     return got
 
 
-def assert_as_known(graph: Graph, device: DeviceInfo, way: Way, seed: int = 0) -> None:
+def assert_as_known(graph: Graph, device: DeviceInfo, strategy: Strategy, seed: int = 0) -> None:
     """Assert that the device gives what TFLite's own ops make of the same windows."""
     rng = np.random.default_rng(seed)
     # Whole numbers, of which several are the greatest.
     x = rng.integers(-4, 5, graph.inputs[0].shape).astype(np.float32)
     (expected,) = oracle(RUNTIME, graph, write_model(graph), [[x]]).outputs
-    for number, pair in enumerate(zip(outputs_of(graph, device, way, x), expected, strict=True)):
+    for number, pair in enumerate(
+        zip(outputs_of(graph, device, strategy, x), expected, strict=True)
+    ):
         assert_same(*pair, f"output {number}")
 
 
@@ -52,10 +63,10 @@ POOLS: dict[str, Graph] = {
 }
 
 
-@pytest.mark.parametrize("way", GROUPS, ids=str)
+@pytest.mark.parametrize("strategy", GROUPS, ids=str)
 @pytest.mark.parametrize("name", POOLS)
-def test_pools(name: str, way: Way, device: DeviceInfo) -> None:
-    assert_as_known(POOLS[name], device, way)
+def test_pools(name: str, strategy: Strategy, device: DeviceInfo) -> None:
+    assert_as_known(POOLS[name], device, strategy)
 
 
 @given(
@@ -63,7 +74,7 @@ def test_pools(name: str, way: Way, device: DeviceInfo) -> None:
     window=st.tuples(st.integers(1, 4), st.integers(1, 4)),
     padding=st.sampled_from(["SAME", "VALID"]),
     is_undone=st.booleans(),
-    way=DRAWN_WAYS,
+    strategy=DRAWN_STRATEGIES,
     seed=SEEDS,
 )
 def test_drawn(
@@ -72,13 +83,13 @@ def test_drawn(
     window: tuple[int, int],
     padding: str,
     is_undone: bool,
-    way: Way,
+    strategy: Strategy,
     seed: int,
 ) -> None:
     shape = (shape[0], shape[1] + window[0], shape[2] + window[1], shape[3])
     strides = window if is_undone else (2, 3)
     graph = max_pooling(shape, window, strides, padding, is_undone=is_undone)
-    assert_as_known(graph, device, way_on(device, way), seed)
+    assert_as_known(graph, device, strategy_on(device, strategy), seed)
 
 
 @pytest.mark.skipif(RUNTIME.name == "tflite-runtime", reason="its XNNPACK does not know the ops")

@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 from delegate import DeviceInfo, ops
 from delegate.inspect import Node
 from delegate.target import Rules
-from tests.support.cases import SEEDS, SIMT, Way, changed, only_launch, retyped
+from tests.support.cases import SEEDS, SIMT, Strategy, changed, only_launch, retyped
 from tests.support.factories import drawn, exact, refused
 from tests.support.model import op
 from tests.support.moves import (
     ANY,
-    MOVE_WAYS,
+    MOVE_STRATEGIES,
     assert_moved,
     assert_moved_or_refused,
     like,
@@ -66,7 +66,7 @@ def broadcast_nodes(draw: st.DrawFn) -> Node:
     return node_of(broadcast(tuple(shape), tuple(wide), index), dtype)
 
 
-test_broadcast_drawn = drawn(broadcast_nodes(), MOVE_WAYS, assert_moved_or_refused)
+test_broadcast_drawn = drawn(broadcast_nodes(), MOVE_STRATEGIES, assert_moved_or_refused)
 
 
 def filled(
@@ -101,13 +101,18 @@ test_zeros_refusal = refused(
     shape=st.lists(st.integers(1, 7), min_size=1, max_size=5),
     dtype=st.sampled_from(ANY),
     value=st.none() | st.integers(0, 1),
-    way=st.sampled_from(MOVE_WAYS),
+    strategy=st.sampled_from(MOVE_STRATEGIES),
     seed=SEEDS,
 )
 def test_fill_drawn(
-    device: DeviceInfo, shape: list[int], dtype: str, value: int | None, way: Way, seed: int
+    device: DeviceInfo,
+    shape: list[int],
+    dtype: str,
+    value: int | None,
+    strategy: Strategy,
+    seed: int,
 ) -> None:
-    assert_moved_or_refused(filled(tuple(shape), dtype, value=value), device, way, seed)
+    assert_moved_or_refused(filled(tuple(shape), dtype, value=value), device, strategy, seed)
 
 
 REVERSE_NODE = node_of(reverse((2, 3, 4), (1,)))
@@ -154,7 +159,7 @@ def reverse_nodes(draw: st.DrawFn) -> Node:
     return node_of(reverse(tuple(shape), tuple(axes)), draw(st.sampled_from(ANY)))
 
 
-test_reverse_drawn = drawn(reverse_nodes(), MOVE_WAYS, assert_moved_or_refused)
+test_reverse_drawn = drawn(reverse_nodes(), MOVE_STRATEGIES, assert_moved_or_refused)
 
 
 TILE_NODE = node_of(tile((2, 3), (2, 3)))
@@ -178,7 +183,7 @@ def tile_nodes(draw: st.DrawFn) -> Node:
     return node_of(tile(tuple(shape), times, index), dtype)
 
 
-test_tile_drawn = drawn(tile_nodes(), MOVE_WAYS, assert_moved_or_refused)
+test_tile_drawn = drawn(tile_nodes(), MOVE_STRATEGIES, assert_moved_or_refused)
 
 
 TRANSPOSE_NODE = node_of(transpose((2, 3, 4), (2, 0, 1)))
@@ -209,7 +214,7 @@ def transpose_nodes(draw: st.DrawFn) -> Node:
     return node_of(transpose(tuple(shape), tuple(order)), draw(st.sampled_from(ANY)))
 
 
-test_transpose_drawn = drawn(transpose_nodes(), MOVE_WAYS, assert_moved_or_refused)
+test_transpose_drawn = drawn(transpose_nodes(), MOVE_STRATEGIES, assert_moved_or_refused)
 
 
 # Types that the suite has no column for, or that it leaves out.

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from delegate import DeviceInfo, ops
 from delegate.inspect import Node, Tensor
-from tests.support.cases import GROUPS, SIMT, assert_exact_way, changed, retyped
+from tests.support.cases import GROUPS, SIMT, assert_exact_strategy, changed, retyped
 from tests.support.factories import drawn, exact, refused, types
 from tests.support.model import chain_model, const, op, t
 from tests.support.moves import ANY, assert_moved, assert_moved_or_refused, like, numbers
@@ -102,7 +102,7 @@ def test_reshape(
     device: DeviceInfo,
 ) -> None:
     model = chain_model([reshape(before, after, dtype, shape_input)])
-    assert assert_exact_way(model, device) == {"view"}
+    assert assert_exact_strategy(model, device) == {"view"}
 
 
 @pytest.mark.parametrize(
@@ -121,13 +121,13 @@ def test_reshape(
     ids=["rest", "old_scalar", "from_scalar", "rest_by_input"],
 )
 def test_wanted_shapes(device: DeviceInfo, node: Node) -> None:
-    assert assert_exact_way(chain_model([node]), device) == {"view"}
+    assert assert_exact_strategy(chain_model([node]), device) == {"view"}
 
 
 @pytest.mark.parametrize("dtype", ANY)
 def test_types(device: DeviceInfo, dtype: str) -> None:
     node = op("RESHAPE", [t((2, 3), dtype)], [t((3, 2), dtype)], {"new_shape": (3, 2)})
-    assert assert_exact_way(chain_model([node]), device) == {"view"}
+    assert assert_exact_strategy(chain_model([node]), device) == {"view"}
 
 
 def _add(left: Tensor, right: Tensor) -> tuple[Node, Tensor]:
@@ -147,7 +147,7 @@ def test_view_of_a_computed_tensor_that_is_read_again(device: DeviceInfo) -> Non
     )
     last, result = _add(same, back.outputs[0])
     model = chain_model([first, view, second, third, back, last], outputs=[result, flat])
-    assert "view" in assert_exact_way(model, device)
+    assert "view" in assert_exact_strategy(model, device)
 
 
 @given(
@@ -160,7 +160,7 @@ def test_drawn_reshape(
 ) -> None:
     after = list(sizes)
     order.shuffle(after)
-    assert_exact_way(chain_model([reshape(tuple(sizes), tuple(after), dtype)]), device)
+    assert_exact_strategy(chain_model([reshape(tuple(sizes), tuple(after), dtype)]), device)
 
 
 def expand(shape: tuple[int, ...], axis: int, dtype: str = "uint8", index: str = "int32") -> Node:

@@ -14,7 +14,14 @@ from delegate.inspect import Node
 from tests.support.cases import changed, retyped
 from tests.support.factories import drawn, exact, refused, types
 from tests.support.model import op
-from tests.support.moves import ANY, MOVE_WAYS, assert_moved, assert_moved_or_refused, like, numbers
+from tests.support.moves import (
+    ANY,
+    MOVE_STRATEGIES,
+    assert_moved,
+    assert_moved_or_refused,
+    like,
+    numbers,
+)
 
 
 def piece(
@@ -58,7 +65,7 @@ CASES = {
 }
 
 test_refusal = refused(REFUSALS)
-test_exact = exact(CASES, MOVE_WAYS, assert_moved)
+test_exact = exact(CASES, MOVE_STRATEGIES, assert_moved)
 test_types = types(lambda dtype: piece((4, 5, 8), [1, 2, 4], [2, 3, 4], dtype), ANY, assert_moved)
 
 
@@ -71,7 +78,7 @@ def nodes(draw: st.DrawFn) -> Node:
     return piece(tuple(shape), begin, sizes, dtype, index)
 
 
-test_drawn = drawn(nodes(), MOVE_WAYS, assert_moved_or_refused)
+test_drawn = drawn(nodes(), MOVE_STRATEGIES, assert_moved_or_refused)
 
 
 # Python's words for an entry: a slice, a number (drops the axis), None (a new one), ... (the rest).
@@ -179,7 +186,7 @@ STRIDED_CASES = {
 }
 
 test_strided_refusal = refused(STRIDED_REFUSALS)
-test_strided_exact = exact(STRIDED_CASES, MOVE_WAYS, assert_moved)
+test_strided_exact = exact(STRIDED_CASES, MOVE_STRATEGIES, assert_moved)
 test_strided_types = types(
     lambda dtype: strided((4, 5, 6), [slice(1, 3), 2, slice(None, None, -1)], dtype),
     ANY,
@@ -218,7 +225,9 @@ def is_filled(node: Node) -> bool:
     return 0 not in node.outputs[0].shape
 
 
-test_strided_drawn = drawn(strided_nodes().filter(is_filled), MOVE_WAYS, assert_moved_or_refused)
+test_strided_drawn = drawn(
+    strided_nodes().filter(is_filled), MOVE_STRATEGIES, assert_moved_or_refused
+)
 
 
 def nodes_of(dtype: str, channels: int, size: int) -> list[Node]:

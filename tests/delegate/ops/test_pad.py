@@ -15,7 +15,7 @@ from tests.support.cases import (
     LANES_8,
     SEEDS,
     SIMT,
-    Way,
+    Strategy,
     changed,
     only_launch,
     retyped,
@@ -25,7 +25,7 @@ from tests.support.factories import drawn, exact, refused, types
 from tests.support.model import op, t
 from tests.support.moves import (
     ANY,
-    MOVE_WAYS,
+    MOVE_STRATEGIES,
     assert_moved,
     assert_moved_or_refused,
     like,
@@ -99,7 +99,7 @@ CASES = {
 }
 
 test_refusal = refused(REFUSALS)
-test_exact = exact(CASES, MOVE_WAYS, assert_moved)
+test_exact = exact(CASES, MOVE_STRATEGIES, assert_moved)
 test_types = types(lambda dtype: pad((3, 4), [[1, 2], [0, 3]], dtype), ANY, assert_moved)
 
 
@@ -143,7 +143,7 @@ def test_slabs_then_the_input() -> None:
     counts=st.lists(st.integers(0, 4), min_size=15, max_size=15),
     dtype=st.sampled_from(ANY),
     value=st.none() | st.integers(0, 1),
-    way=st.sampled_from(MOVE_WAYS),
+    strategy=st.sampled_from(MOVE_STRATEGIES),
     seed=SEEDS,
     data=st.data(),
 )
@@ -153,7 +153,7 @@ def test_drawn(
     counts: list[int],
     dtype: str,
     value: int | None,
-    way: Way,
+    strategy: Strategy,
     seed: int,
     data: st.DataObject,
 ) -> None:
@@ -162,7 +162,7 @@ def test_drawn(
         list(pair) for pair in zip(counts[5 : 5 + rank], counts[10 : 10 + rank], strict=True)
     ]
     zero = data.draw(zero_points(dtype)) if dtype in ("uint8", "int8") else 0
-    assert_moved_or_refused(pad(shape, amounts, dtype, zero, value), device, way, seed)
+    assert_moved_or_refused(pad(shape, amounts, dtype, zero, value), device, strategy, seed)
 
 
 def mirrored(
@@ -212,7 +212,7 @@ MIRROR_PAD_CASES = {
 }
 
 test_mirror_pad_refusal = refused(MIRROR_PAD_REFUSALS)
-test_mirror_pad_exact = exact(MIRROR_PAD_CASES, MOVE_WAYS, assert_moved)
+test_mirror_pad_exact = exact(MIRROR_PAD_CASES, MOVE_STRATEGIES, assert_moved)
 test_mirror_pad_types = types(
     lambda dtype: mirrored((3, 4), [[1, 2], [3, 0]], "REFLECT", dtype), ANY, assert_moved
 )
@@ -227,7 +227,7 @@ def nodes(draw: st.DrawFn) -> Node:
     return mirrored(tuple(shape), amounts, mode, draw(st.sampled_from(ANY)))
 
 
-test_mirror_pad_drawn = drawn(nodes(), MOVE_WAYS, assert_moved_or_refused)
+test_mirror_pad_drawn = drawn(nodes(), MOVE_STRATEGIES, assert_moved_or_refused)
 
 
 def nodes_of(dtype: str, channels: int, size: int) -> list[Node]:

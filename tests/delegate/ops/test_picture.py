@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from delegate import DeviceInfo, Model
 from delegate.inspect import Graph, Node
-from tests.support.cases import GROUPS, Way, changed, forced
+from tests.support.cases import GROUPS, Strategy, changed, forced
 from tests.support.compare import assert_same
 from tests.support.factories import drawn, exact, refused
 from tests.support.guards import guarded
@@ -77,9 +77,9 @@ NODES |= {
 }
 
 
-def assert_as_the_cpu(case: Picture, device: DeviceInfo, way: Way, seed: int = 0) -> None:
+def assert_as_the_cpu(case: Picture, device: DeviceInfo, strategy: Strategy, seed: int = 0) -> None:
     """Assert equal bits, of noise and of the brightest picture, and nothing written beside."""
-    with forced(way), guarded() as written:
+    with forced(strategy), guarded() as written:
         model = Model(case.graph(), device.index, tune="off")
         noise = np.random.default_rng(seed).integers(0, 256, (*case.size, 3)).astype(np.uint8)
         for pixels in (noise, np.full_like(noise, 255)):

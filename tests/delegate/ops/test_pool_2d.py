@@ -19,8 +19,8 @@ from tests.support.cases import (
     LANES_8,
     LANES_16,
     SIMT,
-    WAYS,
-    Way,
+    STRATEGIES,
+    Strategy,
     changed,
     forced,
     only_launch,
@@ -52,7 +52,7 @@ def node(
 
 
 @pytest.mark.parametrize(
-    ("way", "depth", "dtype", "names"),
+    ("strategy", "depth", "dtype", "names"),
     [
         (SIMT, 3, "int8", ["plain"]),
         (SIMT, 64, "int8", ["vector 4", "plain"]),
@@ -63,8 +63,8 @@ def node(
     ],
     ids=str,
 )
-def test_alternatives(way: Way, depth: int, dtype: str, names: list[str]) -> None:
-    found = ops.lower(node(dtype=dtype, size=(7, 5, depth)), way.target)
+def test_alternatives(strategy: Strategy, depth: int, dtype: str, names: list[str]) -> None:
+    found = ops.lower(node(dtype=dtype, size=(7, 5, depth)), strategy.target)
     assert [alternative.name for alternative in found] == names
 
 
@@ -161,9 +161,11 @@ REFUSALS: dict[str, tuple[Node, str]] = {
 
 test_refusal = refused(REFUSALS)
 
-test_average_pool_2d = from_suite("AVERAGE_POOL_2D", ways=(SIMT, LANES_16), first="in1x9x6x33")
-test_max_pool_2d = from_suite("MAX_POOL_2D", ways=(SIMT, LANES_16), first="in1x9x6x33")
-test_l2_pool_2d = from_suite("L2_POOL_2D", ways=(SIMT, LANES_16), first="in1x9x6x33")
+test_average_pool_2d = from_suite(
+    "AVERAGE_POOL_2D", strategies=(SIMT, LANES_16), first="in1x9x6x33"
+)
+test_max_pool_2d = from_suite("MAX_POOL_2D", strategies=(SIMT, LANES_16), first="in1x9x6x33")
+test_l2_pool_2d = from_suite("L2_POOL_2D", strategies=(SIMT, LANES_16), first="in1x9x6x33")
 
 
 @pytest.mark.parametrize("dtype", ["uint8", "int8", "int16"])
@@ -171,8 +173,8 @@ def test_every_average(dtype: str, device: DeviceInfo) -> None:
     # Every sum of windows of 1 to 15 pixels a side, as far as one picture has them; ties, too.
     for side in range(1, 16):
         graph = pool(OPS[0], dtype, (1, 15 + side, 64, 8), (side, side), padding="VALID")
-        for way in (LANES_4, LANES_16):
-            assert_graph(graph, device, way, input_sets(graph, side))
+        for strategy in (LANES_4, LANES_16):
+            assert_graph(graph, device, strategy, input_sets(graph, side))
 
 
 @pytest.mark.parametrize("op", OPS)
@@ -224,7 +226,7 @@ def pools(draw: st.DrawFn) -> Graph:
     )
 
 
-test_drawn = drawn(pools(), WAYS, assert_graph_or_refused)
+test_drawn = drawn(pools(), STRATEGIES, assert_graph_or_refused)
 
 
 def nodes_of(dtype: str, channels: int, size: int) -> list[Node]:

@@ -16,8 +16,8 @@ from tests.support.cases import (
     LANES_16,
     PLAIN,
     SIMT,
-    WAYS,
-    Way,
+    STRATEGIES,
+    Strategy,
     changed,
     forced,
     quantization,
@@ -34,16 +34,16 @@ pytestmark = needs_tflite
 OPS = ("MaxPool3D", "AveragePool3D", "AvgPool3D")
 USUAL = ((1, 4, 6, 8, 16), (2, 2, 2), (2, 2, 2), "SAME")
 
-test_pool_3d = from_suite(*OPS, ways=(SIMT, LANES_16))
+test_pool_3d = from_suite(*OPS, strategies=(SIMT, LANES_16))
 
 
-@pytest.mark.parametrize("way", [PLAIN, LANES_8], ids=str)
-def test_halves_are_rounded_away_from_zero(way: Way, device: DeviceInfo) -> None:
+@pytest.mark.parametrize("strategy", [PLAIN, LANES_8], ids=str)
+def test_halves_are_rounded_away_from_zero(strategy: Strategy, device: DeviceInfo) -> None:
     graph = pool_3d("AveragePool3D", "int8", (1, 2, 1, 40, 8), (2, 1, 1), (1, 1, 1), "VALID")
     x = np.zeros(graph.inputs[0].shape, np.int8)
     x[0, 0] = np.arange(-20, 20, dtype=np.int8)[None, :, None]
     x[0, 1, :, ::2] = 1
-    assert_graph(graph, device, way, [[x]])
+    assert_graph(graph, device, strategy, [[x]])
 
 
 @pytest.mark.parametrize("op", OPS[:2])
@@ -73,7 +73,7 @@ def pools(draw: st.DrawFn) -> Graph:
     return pool_3d(draw(st.sampled_from(OPS)), dtype, shape, window, strides, padding)
 
 
-test_drawn = drawn(pools(), WAYS, assert_graph_or_refused)
+test_drawn = drawn(pools(), STRATEGIES, assert_graph_or_refused)
 
 (FLOATS,) = pool_3d("MaxPool3D", "float32", *USUAL).nodes
 (INT8,) = pool_3d("AveragePool3D", "int8", *USUAL).nodes

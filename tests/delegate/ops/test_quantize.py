@@ -18,7 +18,7 @@ from tests.support.cases import (
     GROUPS,
     LANES_8,
     SIMT,
-    Way,
+    Strategy,
     changed,
     only_launch,
     quantization,
@@ -46,7 +46,7 @@ def node(
 
 
 @pytest.mark.parametrize(
-    ("way", "tiles", "group_items", "tile_items"),
+    ("strategy", "tiles", "group_items", "tile_items"),
     [(SIMT, 65, 64, 64), (LANES_8, 2, 1, 4096)],
     ids=str,
 )
@@ -54,11 +54,11 @@ def node(
     ("dtype", "kernel"), [("float32", "quantize_float"), ("int32", "quantize_int32")]
 )
 def test_launch(
-    dtype: str, kernel: str, way: Way, tiles: int, group_items: int, tile_items: int
+    dtype: str, kernel: str, strategy: Strategy, tiles: int, group_items: int, tile_items: int
 ) -> None:
     lowered = node(dtype, "int8", (17, 241))
-    *vectors, plain = ops.lower(lowered, way.target)
-    vector = "vector 8" if way is LANES_8 else "vector 4"
+    *vectors, plain = ops.lower(lowered, strategy.target)
+    vector = "vector 8" if strategy is LANES_8 else "vector 4"
     assert [each.name for each in vectors] == ([vector] if dtype == "float32" else [])
     launch = only_launch(plain)
     assert (plain.name, launch.file, launch.kernel) == ("plain", "quantize", kernel)
@@ -68,17 +68,17 @@ def test_launch(
 
 
 @pytest.mark.parametrize(
-    ("way", "lanes", "tiles", "tile_items"), [(SIMT, 4, 17, 64), (LANES_8, 8, 2, 512)], ids=str
+    ("strategy", "lanes", "tiles", "tile_items"), [(SIMT, 4, 17, 64), (LANES_8, 8, 2, 512)], ids=str
 )
-def test_vectors(way: Way, lanes: int, tiles: int, tile_items: int) -> None:
+def test_vectors(strategy: Strategy, lanes: int, tiles: int, tile_items: int) -> None:
     lowered = node("float32", "uint8", (17, 241))
-    launch = only_launch(ops.lower(lowered, way.target)[0])
+    launch = only_launch(ops.lower(lowered, strategy.target)[0])
     assert (launch.kernel, launch.tiles) == ("quantize_vector_float", tiles)
     assert launch.defines == {"ELEM": "uchar", "LANES": lanes}  # of 4097 elements
     assert launch.params["tile_items"] == tile_items
     even = node("float32", "uint8", (17, 240))
-    is_aligned = only_launch(ops.lower(even, way.target)[0]).defines.get("IS_ALIGNED")
-    assert is_aligned == (1 if way is SIMT else None)
+    is_aligned = only_launch(ops.lower(even, strategy.target)[0]).defines.get("IS_ALIGNED")
+    assert is_aligned == (1 if strategy is SIMT else None)
 
 
 def test_small_integers_have_a_table() -> None:
@@ -143,12 +143,12 @@ REFUSALS: dict[str, tuple[Node, str]] = {
 test_refusal = refused(REFUSALS)
 
 
-@pytest.mark.parametrize("way", GROUPS, ids=str)
+@pytest.mark.parametrize("strategy", GROUPS, ids=str)
 @pytest.mark.parametrize("dtype", ["int8", "int16"])
-def test_every_int16(dtype: str, way: Way, device: DeviceInfo) -> None:
+def test_every_int16(dtype: str, strategy: Strategy, device: DeviceInfo) -> None:
     graph = quantize("int16", dtype, (65536,), (0.013, 0), (0.7, 8 if dtype == "int8" else 0))
     every = np.arange(-(2**15), 2**15).astype(np.int16)
-    assert_graph(graph, device, way, [[every]])
+    assert_graph(graph, device, strategy, [[every]])
 
 
 def near_ties(dtype: str, scale: float, zero: int) -> NDArray[Any]:
@@ -165,26 +165,28 @@ def near_ties(dtype: str, scale: float, zero: int) -> NDArray[Any]:
     return np.concatenate([*around, far * np.float32(scale)])
 
 
-@pytest.mark.parametrize("way", GROUPS, ids=str)
+@pytest.mark.parametrize("strategy", GROUPS, ids=str)
 @pytest.mark.parametrize("scale", [0.5, 0.1, 1 / 3, 1e-9, 12345.678])
 @pytest.mark.parametrize(
     ("dtype", "zero"),
     [("uint8", 0), ("uint8", 3), ("uint8", 255), ("int8", -128), ("int8", 127), ("int16", 0)],
 )
-def test_ties_of_floats(dtype: str, zero: int, scale: float, way: Way, device: DeviceInfo) -> None:
+def test_ties_of_floats(
+    dtype: str, zero: int, scale: float, strategy: Strategy, device: DeviceInfo
+) -> None:
     values = near_ties(dtype, scale, zero)
     graph = quantize("float32", dtype, values.shape, None, (scale, zero))
-    assert_graph(graph, device, way, [[values]])
+    assert_graph(graph, device, strategy, [[values]])
 
 
-@pytest.mark.parametrize("way", GROUPS, ids=str)
+@pytest.mark.parametrize("strategy", GROUPS, ids=str)
 @pytest.mark.parametrize("zero", [-128, -1, 0, 127])
-def test_floats_an_int32_cannot_hold(zero: int, way: Way, device: DeviceInfo) -> None:
+def test_floats_an_int32_cannot_hold(zero: int, strategy: Strategy, device: DeviceInfo) -> None:
     below = np.nextafter(np.float32(2.0**30), np.float32(0))
     values = np.float32([2.0**30, below, 3e9, 1e38, np.inf, -(2.0**30), -below, -3e9, -np.inf])
     values = np.append(values, np.float32(np.nan))
     graph = quantize("float32", "int8", values.shape, None, (0.5, zero))
-    assert_graph(graph, device, way, [[values]])
+    assert_graph(graph, device, strategy, [[values]])
 
 
 @st.composite

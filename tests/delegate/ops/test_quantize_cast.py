@@ -21,9 +21,9 @@ from tests.support.cases import (
     LANES_8,
     SEEDS,
     SIMT,
-    Way,
+    Strategy,
     assert_exact_or_refused,
-    assert_exact_way,
+    assert_exact_strategy,
     changed,
     only_launch,
 )
@@ -121,37 +121,37 @@ NEWER = set() if installed_rules().saturating_cast else {"uint16", "uint32", "fl
 PAIRS = [(a, b) for a, b in product(TYPES, TYPES) if a != b and not {a, b} & NEWER]
 
 
-@pytest.mark.parametrize("way", GROUPS, ids=str)
+@pytest.mark.parametrize("strategy", GROUPS, ids=str)
 @pytest.mark.parametrize(("before", "after"), PAIRS)
-def test_cast(before: str, after: str, way: Way, device: DeviceInfo) -> None:
+def test_cast(before: str, after: str, strategy: Strategy, device: DeviceInfo) -> None:
     values = values_of(before)
     model = chain_model([cast(before, after, values.shape)])
-    assert_exact_way(model, device, way, inputs=[[values]])
+    assert_exact_strategy(model, device, strategy, inputs=[[values]])
 
 
-@pytest.mark.parametrize("way", GROUPS, ids=str)
+@pytest.mark.parametrize("strategy", GROUPS, ids=str)
 @pytest.mark.parametrize("shape", [(), (1,), (63,), (64,), (65,), (4097,)], ids=str)
-def test_shapes(shape: tuple[int, ...], way: Way, device: DeviceInfo) -> None:
-    assert_exact_way(chain_model([cast("int32", "float32", shape)]), device, way)
+def test_shapes(shape: tuple[int, ...], strategy: Strategy, device: DeviceInfo) -> None:
+    assert_exact_strategy(chain_model([cast("int32", "float32", shape)]), device, strategy)
 
 
 def test_to_the_same_type(device: DeviceInfo) -> None:
     # Between two others: a partition that only copies is none.
     a, b, c = t((3, 5)), t((3, 5), "int32"), t((3, 5), "int32")
     nodes = [op("CAST", [a], [b]), op("CAST", [b], [c]), op("CAST", [c], [t((3, 5))])]
-    assert_exact_way(chain_model(nodes), device)
+    assert_exact_strategy(chain_model(nodes), device)
 
 
 @given(
     types=st.sampled_from(PAIRS),
     shape=st.lists(st.integers(1, 11), max_size=4),
-    way=st.sampled_from(GROUPS),
+    strategy=st.sampled_from(GROUPS),
     seed=SEEDS,
 )
 def test_drawn_cast(
-    device: DeviceInfo, types: tuple[str, str], shape: list[int], way: Way, seed: int
+    device: DeviceInfo, types: tuple[str, str], shape: list[int], strategy: Strategy, seed: int
 ) -> None:
-    assert_exact_or_refused(chain_model([cast(*types, tuple(shape))]), device, way, seed)
+    assert_exact_or_refused(chain_model([cast(*types, tuple(shape))]), device, strategy, seed)
 
 
 NODES = {"CAST": NODE}

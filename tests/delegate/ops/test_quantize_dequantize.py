@@ -15,9 +15,9 @@ from tests.support.cases import (
     GROUPS,
     LANES_8,
     SIMT,
-    WAYS,
-    Way,
-    assert_exact_way,
+    STRATEGIES,
+    Strategy,
+    assert_exact_strategy,
     changed,
     only_launch,
     quantization,
@@ -95,30 +95,30 @@ test_refusal = refused(REFUSALS)
 
 
 @pytest.mark.parametrize("alternative", ["product", "vector", "plain"])
-@pytest.mark.parametrize("way", GROUPS, ids=str)
-def test_every_int16(way: Way, alternative: str, device: DeviceInfo) -> None:
+@pytest.mark.parametrize("strategy", GROUPS, ids=str)
+def test_every_int16(strategy: Strategy, alternative: str, device: DeviceInfo) -> None:
     every = np.arange(-(2**15), 2**15).astype(np.int16)
     graph = dequantize("int16", every.shape, 0.0374, 0)
-    assert_graph(graph, device, replace(way, alternative=alternative), [[every]])
+    assert_graph(graph, device, replace(strategy, alternative=alternative), [[every]])
 
 
-@pytest.mark.parametrize("way", GROUPS, ids=str)
-def test_every_half(way: Way, device: DeviceInfo) -> None:
+@pytest.mark.parametrize("strategy", GROUPS, ids=str)
+def test_every_half(strategy: Strategy, device: DeviceInfo) -> None:
     every = np.arange(65536).astype(np.uint16).view(np.float16)
     model = chain_model([op("DEQUANTIZE", [t(every.shape, "float16")], [t(every.shape)])])
-    assert_exact_way(model, device, way, inputs=[[every]])
+    assert_exact_strategy(model, device, strategy, inputs=[[every]])
 
 
-@pytest.mark.parametrize("way", GROUPS, ids=str)
+@pytest.mark.parametrize("strategy", GROUPS, ids=str)
 @pytest.mark.parametrize("name", ["DEQUANTIZE", "CAST"])
 @pytest.mark.parametrize("size", [1, 2, 15, 4097])
-def test_int4(size: int, name: str, way: Way, device: DeviceInfo) -> None:
+def test_int4(size: int, name: str, strategy: Strategy, device: DeviceInfo) -> None:
     if RUNTIME.name == "tflite-runtime":
         pytest.skip("tflite-runtime has no floats of int4")
     source = replace(t((size,), "int8", 0.0374, -5), dtype="int4")
     model = chain_model([op(name, [source], [t((size,))], version=6)])
     every = [np.resize(np.arange(-8, 8), size).astype(np.int8)]
-    assert_exact_way(model, device, way, inputs=[every])
+    assert_exact_strategy(model, device, strategy, inputs=[every])
 
 
 test_drawn = drawn(
@@ -131,7 +131,7 @@ test_drawn = drawn(
             st.just(0) if dtype == "int16" else zero_points(dtype),
         )
     ),
-    WAYS,
+    STRATEGIES,
     assert_graph_or_refused,
 )
 

@@ -15,14 +15,14 @@ from delegate import DeviceInfo, ops
 from delegate.inspect import Graph, Node
 from delegate.target import Rules
 from tests.support.cases import (
-    DRAWN_WAYS,
+    DRAWN_STRATEGIES,
     LANES_2,
     LANES_8,
     LANES_16,
     PLAIN,
     SEEDS,
     SIMT,
-    Way,
+    Strategy,
     changed,
     only_launch,
     quantization,
@@ -47,13 +47,13 @@ TYPES = {
     "REDUCE_ANY": ("bool",),
     "REDUCE_ALL": ("bool",),
 }
-WAYS = (SIMT, LANES_16)
+STRATEGIES = (SIMT, LANES_16)
 
-test_mean = from_suite("MEAN", ways=WAYS)
-test_sum = from_suite("SUM", ways=WAYS)
-test_largest_and_smallest = from_suite("REDUCE_MAX", "REDUCE_MIN", ways=WAYS)
-test_products = from_suite("REDUCE_PROD", ways=WAYS)
-test_any_and_all = from_suite("REDUCE_ANY", "REDUCE_ALL", ways=WAYS)
+test_mean = from_suite("MEAN", strategies=STRATEGIES)
+test_sum = from_suite("SUM", strategies=STRATEGIES)
+test_largest_and_smallest = from_suite("REDUCE_MAX", "REDUCE_MIN", strategies=STRATEGIES)
+test_products = from_suite("REDUCE_PROD", strategies=STRATEGIES)
+test_any_and_all = from_suite("REDUCE_ANY", "REDUCE_ALL", strategies=STRATEGIES)
 
 
 def node(
@@ -63,7 +63,7 @@ def node(
 
 
 @pytest.mark.parametrize(
-    ("way", "shape", "axes", "names"),
+    ("strategy", "shape", "axes", "names"),
     [
         (SIMT, (1, 3, 2, 3), (1, 2), ["plain"]),
         (SIMT, (1, 3, 2, 4), (1, 2), ["vector 4", "plain"]),
@@ -77,9 +77,9 @@ def node(
     ],
 )
 def test_alternatives(
-    way: Way, shape: tuple[int, ...], axes: tuple[int, ...], names: list[str]
+    strategy: Strategy, shape: tuple[int, ...], axes: tuple[int, ...], names: list[str]
 ) -> None:
-    found = ops.lower(node("MEAN", shape=shape, axes=axes), way.target)
+    found = ops.lower(node("MEAN", shape=shape, axes=axes), strategy.target)
     assert [alternative.name for alternative in found] == names
 
 
@@ -200,8 +200,8 @@ def test_integers_truncate(device: DeviceInfo) -> None:
 def test_more_rounds_than_some_drivers_make(device: DeviceInfo) -> None:
     for shape, axes in (((1, 263, 263, 3), (1, 2)), ((70001, 2), (0,)), ((2, 70001), (1,))):
         graph = reduction("MEAN", "int8", shape, axes)
-        for way in (PLAIN, LANES_8):
-            assert_graph(graph, device, way, input_sets(graph))
+        for strategy in (PLAIN, LANES_8):
+            assert_graph(graph, device, strategy, input_sets(graph))
 
 
 @pytest.mark.parametrize("dtype", ["uint8", "int8", "int16"])
@@ -218,10 +218,10 @@ def test_nan_and_infinity(op: str, device: DeviceInfo) -> None:
     values = np.random.default_rng(3).standard_normal((8, 21)).astype(np.float32)
     values[1, 3], values[2, :], values[:, 5] = np.nan, np.nan, np.nan
     values[3], values[4] = np.inf, -np.inf
-    for way in (PLAIN, LANES_8):
+    for strategy in (PLAIN, LANES_8):
         for axis in (0, 1):
             graph = reduction(op, "float32", (8, 21), (axis,))
-            assert_graph(graph, device, way, [[values]])
+            assert_graph(graph, device, strategy, [[values]])
 
 
 @pytest.mark.parametrize("op", ["REDUCE_MAX", "REDUCE_MIN"])
@@ -233,26 +233,28 @@ def test_the_first_of_a_whole_tensor_stays_if_it_is_nan(
     sets[0][0, 0], sets[1][0, 3] = np.nan, np.nan
     sets[2][:], sets[3][:] = -np.inf, np.inf
     graph = reduction(op, "float32", (1, 99), axes)
-    for way in (PLAIN, LANES_8):
-        assert_graph(graph, device, way, [[each] for each in sets])
+    for strategy in (PLAIN, LANES_8):
+        assert_graph(graph, device, strategy, [[each] for each in sets])
 
 
-def assert_drawn(graph: Graph, device: DeviceInfo, way: Way, seed: int) -> None:
+def assert_drawn(graph: Graph, device: DeviceInfo, strategy: Strategy, seed: int) -> None:
     """Assert a drawn graph. Products are of floats near 1: the least may be zeros on a device."""
     (reduce,), (source,) = graph.nodes, graph.inputs
     inputs = None
     if (reduce.op, source.dtype) == ("REDUCE_PROD", "float32"):
         values = np.random.default_rng(seed).uniform(0.9, 1.1, source.shape).astype(np.float32)
         inputs = [[values], [-values]]
-    assert_graph_or_refused(graph, device, way, seed, inputs)
+    assert_graph_or_refused(graph, device, strategy, seed, inputs)
 
 
 @pytest.mark.parametrize("op", TYPES)
-@given(data=st.data(), way=DRAWN_WAYS, seed=SEEDS)
-def test_drawn(device: DeviceInfo, op: str, data: st.DataObject, way: Way, seed: int) -> None:
+@given(data=st.data(), strategy=DRAWN_STRATEGIES, seed=SEEDS)
+def test_drawn(
+    device: DeviceInfo, op: str, data: st.DataObject, strategy: Strategy, seed: int
+) -> None:
     is_older = (op, RUNTIME.name) == ("SUM", "tflite-runtime")
     dtypes = tuple(dtype for dtype in TYPES[op] if not is_older or dtype != "int16")
-    assert_drawn(data.draw(reductions(op, dtypes)), device, way, seed)
+    assert_drawn(data.draw(reductions(op, dtypes)), device, strategy, seed)
 
 
 def nodes_of(dtype: str, channels: int, size: int) -> list[Node]:

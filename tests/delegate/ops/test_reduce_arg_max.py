@@ -14,15 +14,15 @@ from numpy.typing import NDArray
 from delegate import DeviceInfo, ops
 from delegate.inspect import Node
 from tests.support.cases import (
-    DRAWN_WAYS,
+    DRAWN_STRATEGIES,
     LANES_4,
     LANES_8,
     LANES_16,
     PLAIN,
     SEEDS,
     SIMT,
-    WAYS,
-    Way,
+    STRATEGIES,
+    Strategy,
     changed,
     only_launch,
 )
@@ -56,7 +56,7 @@ def few(shape: tuple[int, ...], dtype: str, seed: int = 0) -> NDArray[Any]:
 
 
 @pytest.mark.parametrize(
-    ("way", "node", "names"),
+    ("strategy", "node", "names"),
     [
         (SIMT, node((3, 7, 21), -1), ["plain"]),
         (SIMT, node((3, 7, 21), 1), ["vector 4", "plain"]),
@@ -69,8 +69,8 @@ def few(shape: tuple[int, ...], dtype: str, seed: int = 0) -> NDArray[Any]:
         (LANES_16, node((9, 3), 0), ["plain"]),
     ],
 )
-def test_alternatives(way: Way, node: Node, names: list[str]) -> None:
-    assert [found.name for found in ops.lower(node, way.target)] == names
+def test_alternatives(strategy: Strategy, node: Node, names: list[str]) -> None:
+    assert [found.name for found in ops.lower(node, strategy.target)] == names
 
 
 def test_launch() -> None:
@@ -110,7 +110,7 @@ REFUSALS: dict[str, tuple[Node, str]] = {
 
 test_refusals = refused(REFUSALS)
 
-test_arg_max = from_suite("ARG_MAX", ways=(SIMT, LANES_16))
+test_arg_max = from_suite("ARG_MAX", strategies=(SIMT, LANES_16))
 test_arg_min = from_suite("ARG_MIN")
 
 
@@ -119,8 +119,8 @@ test_arg_min = from_suite("ARG_MIN")
 def test_ties(dtype: str, axis: int, device: DeviceInfo) -> None:
     graph = arg("ARG_MAX", dtype, (3, 5, 19), axis)
     inputs = [[few((3, 5, 19), dtype, seed)] for seed in (0, 1)]
-    for way in WAYS:
-        assert_graph(graph, device, way, inputs)
+    for strategy in STRATEGIES:
+        assert_graph(graph, device, strategy, inputs)
 
 
 @pytest.mark.parametrize("name", OPS)
@@ -130,8 +130,8 @@ def test_nan(device: DeviceInfo, name: str) -> None:
     values = few((11, 13), "float32", 3)
     values[0, 2], values[:, 5], values[4, 0], values[4, 12] = (np.nan,) * 4
     values[7], values[7, 0] = -np.inf, np.nan
-    for way in (PLAIN, LANES_4, LANES_8):
-        assert_graph(arg(name, "float32", (11, 13), 0), device, way, [[values]])
+    for strategy in (PLAIN, LANES_4, LANES_8):
+        assert_graph(arg(name, "float32", (11, 13), 0), device, strategy, [[values]])
 
 
 def test_a_long_axis(device: DeviceInfo) -> None:
@@ -139,8 +139,8 @@ def test_a_long_axis(device: DeviceInfo) -> None:
     graph = arg("ARG_MIN", "int8", (70001, 1), 0)
     values = np.full((70001, 1), 5, np.int8)
     values[[69999, 70000]] = -7
-    for way in (PLAIN, SIMT, LANES_8):
-        assert_graph(graph, device, way, [[values]])
+    for strategy in (PLAIN, SIMT, LANES_8):
+        assert_graph(graph, device, strategy, [[values]])
 
 
 @given(
@@ -149,7 +149,7 @@ def test_a_long_axis(device: DeviceInfo) -> None:
     dtype=st.sampled_from(DTYPES),
     name=st.sampled_from(OPS),
     result=st.sampled_from(["int32", "int64"]),
-    way=DRAWN_WAYS,
+    strategy=DRAWN_STRATEGIES,
     seed=SEEDS,
 )
 def test_drawn(
@@ -159,13 +159,13 @@ def test_drawn(
     dtype: str,
     name: str,
     result: str,
-    way: Way,
+    strategy: Strategy,
     seed: int,
 ) -> None:
     along = axis % len(shape) - (len(shape) if axis < 0 else 0)
     graph = arg(name, dtype, tuple(shape), along, result)
     inputs = [[few(tuple(shape), dtype, seed)], *input_sets(graph, seed)]
-    assert_graph_or_refused(graph, device, way, seed, inputs)
+    assert_graph_or_refused(graph, device, strategy, seed, inputs)
 
 
 def nodes_of(dtype: str, channels: int, size: int) -> list[Node]:

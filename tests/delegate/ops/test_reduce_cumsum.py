@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from delegate import DeviceInfo
 from delegate.inspect import Node
-from tests.support.cases import GROUPS, SEEDS, Way, changed
+from tests.support.cases import GROUPS, SEEDS, Strategy, changed
 from tests.support.factories import exact, refused, types
 from tests.support.model import op, t
 from tests.support.moves import assert_moved, assert_moved_or_refused, numbers
@@ -61,7 +61,7 @@ test_types = types(lambda dtype: cumsum((3, 4, 5), 1, dtype), TYPES, assert_move
     dtype=st.sampled_from(TYPES),
     exclusive=st.booleans(),
     reverse=st.booleans(),
-    way=st.sampled_from(GROUPS),
+    strategy=st.sampled_from(GROUPS),
     seed=SEEDS,
     data=st.data(),
 )
@@ -71,13 +71,13 @@ def test_drawn(
     dtype: str,
     exclusive: bool,
     reverse: bool,
-    way: Way,
+    strategy: Strategy,
     seed: int,
     data: st.DataObject,
 ) -> None:
     axis = data.draw(st.integers(-len(shape), len(shape) - 1))
     node = cumsum(tuple(shape), axis, dtype, exclusive, reverse)
-    assert_moved_or_refused(node, device, way, seed)
+    assert_moved_or_refused(node, device, strategy, seed)
 
 
 def nodes_of(dtype: str, channels: int, size: int) -> list[Node]:

@@ -19,7 +19,7 @@ from delegate.graph.float_results import EXACT
 from delegate.inspect import Node, Quantization, Tensor
 from delegate.launch import Alternative, Constant, is_temporary, size_bytes
 from delegate.ops import _registry
-from tests.support.cases import PLAIN, WAYS, refusal
+from tests.support.cases import PLAIN, STRATEGIES, refusal
 from tests.support.model import op, t
 from tests.support.nodes import other_nodes, valid_nodes
 
@@ -72,8 +72,8 @@ def test_a_bool_is_0_or_1() -> None:
 
 @pytest.mark.parametrize("name", sorted(NODES))
 def test_the_plain_alternative_is_last(name: str) -> None:
-    for way in WAYS:
-        *others, last = ops.lower(NODES[name], way.target)
+    for strategy in STRATEGIES:
+        *others, last = ops.lower(NODES[name], strategy.target)
         assert last.name == ("plain" if last.launches else "view")
         assert all(alternative.name != "plain" for alternative in others)
 
@@ -88,7 +88,7 @@ DTYPES = (
 ODD_SHAPES = [(1, 7, 5, 4), (8, 3, 3, 3), (1, 2**16, 2**16, 4), (2**31 - 1,), (1, 1, 1, 1)]
 ODD_FLOATS = [0.5, 1.0, -1.5, 1e-45, 3.4e38, 0.0, -0.0, math.nan, math.inf, -math.inf]
 WORDS = ["SAME", "VALID", "NONE", "RELU6", "RELU_N1_TO_1", "TANH", "DEFAULT", ""]
-ANY_WAY = [way for way in WAYS if way is not PLAIN]
+ANY_STRATEGY = [strategy for strategy in STRATEGIES if strategy is not PLAIN]
 
 
 class Drawer:
@@ -198,13 +198,13 @@ class Drawer:
 def test_a_malformed_node_is_refused_or_lowers(name: str) -> None:
     for seed in range(TRIES):
         drawer = Drawer(seed)
-        node, way = drawer.malformed(NODES[name]), drawer.one_of(ANY_WAY)
+        node, strategy = drawer.malformed(NODES[name]), drawer.one_of(ANY_STRATEGY)
         try:
-            assert_lowered(node, ops.lower(node, way.target))
+            assert_lowered(node, ops.lower(node, strategy.target))
         except Unsupported:
             continue
         except Exception as error:
-            raise AssertionError(f"seed {seed}, {way}: {node}") from error
+            raise AssertionError(f"seed {seed}, {strategy}: {node}") from error
 
 
 def assert_lowered(node: Node, alternatives: Sequence[Alternative]) -> None:

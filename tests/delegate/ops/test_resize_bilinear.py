@@ -8,7 +8,16 @@ import pytest
 
 from delegate import ops
 from delegate.inspect import Node
-from tests.support.cases import LANES_8, LANES_16, SIMT, WAYS, Way, changed, only_launch, retyped
+from tests.support.cases import (
+    LANES_8,
+    LANES_16,
+    SIMT,
+    STRATEGIES,
+    Strategy,
+    changed,
+    only_launch,
+    retyped,
+)
 from tests.support.factories import drawn, refused
 from tests.support.model import op
 from tests.support.resizing import resizings
@@ -30,7 +39,7 @@ def node(
 
 
 @pytest.mark.parametrize(
-    ("way", "node", "names"),
+    ("strategy", "node", "names"),
     [
         (SIMT, node(), ["plain"]),
         (SIMT, node((1, 3, 5, 21), (6, 10)), ["vector 4", "plain"]),
@@ -49,8 +58,8 @@ def node(
         (SIMT, node((1, 3, 5, 21), (3, 5), "float32"), ["vector 4", "plain"]),
     ],
 )
-def test_alternatives(way: Way, node: Node, names: list[str]) -> None:
-    assert [found.name for found in ops.lower(node, way.target)] == names
+def test_alternatives(strategy: Strategy, node: Node, names: list[str]) -> None:
+    assert [found.name for found in ops.lower(node, strategy.target)] == names
 
 
 def test_launch() -> None:
@@ -62,8 +71,8 @@ def test_launch() -> None:
 
 
 def test_no_work_item_makes_too_many_rounds() -> None:
-    for way in (SIMT, LANES_8):
-        launch = only_launch(ops.lower(node((1, 2, 2, 1), (513, 20001)), way.target)[-1])
+    for strategy in (SIMT, LANES_8):
+        launch = only_launch(ops.lower(node((1, 2, 2, 1), (513, 20001)), strategy.target)[-1])
         run, tile_items = launch.params["run"], launch.params["tile_items"]
         assert isinstance(run, int)
         assert isinstance(tile_items, int)
@@ -117,7 +126,7 @@ REFUSALS: dict[str, tuple[Node, str]] = {
 test_refusals = refused(REFUSALS)
 
 
-test_drawn = drawn(resizings("RESIZE_BILINEAR", DTYPES), WAYS, assert_graph_or_refused)
+test_drawn = drawn(resizings("RESIZE_BILINEAR", DTYPES), STRATEGIES, assert_graph_or_refused)
 
 
 def nodes_of(dtype: str, channels: int, size: int) -> list[Node]:

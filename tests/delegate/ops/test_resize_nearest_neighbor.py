@@ -14,8 +14,8 @@ from delegate.target import Rules
 from tests.support.cases import (
     LANES_8,
     SIMT,
-    WAYS,
-    Way,
+    STRATEGIES,
+    Strategy,
     changed,
     only_launch,
     refusal,
@@ -39,7 +39,7 @@ def node(
 
 
 @pytest.mark.parametrize(
-    ("way", "depth", "dtype", "names"),
+    ("strategy", "depth", "dtype", "names"),
     [
         (SIMT, 3, "uint8", ["plain"]),
         (SIMT, 1, "float32", ["vector 4", "plain"]),
@@ -48,8 +48,8 @@ def node(
         (LANES_8, 1, "int16", ["plain"]),
     ],
 )
-def test_alternatives(way: Way, depth: int, dtype: str, names: list[str]) -> None:
-    found = ops.lower(node((1, 3, 5, depth), dtype=dtype), way.target)
+def test_alternatives(strategy: Strategy, depth: int, dtype: str, names: list[str]) -> None:
+    found = ops.lower(node((1, 3, 5, depth), dtype=dtype), strategy.target)
     assert [alternative.name for alternative in found] == names
 
 
@@ -95,7 +95,7 @@ def test_older_kernels_know_fewer_types() -> None:
     assert ops.lower(node(dtype="int32"), SIMT.target)
 
 
-test_drawn = drawn(resizings(OP, DTYPES), WAYS, assert_graph_or_refused)
+test_drawn = drawn(resizings(OP, DTYPES), STRATEGIES, assert_graph_or_refused)
 
 
 def nodes_of(dtype: str, channels: int, size: int) -> list[Node]:

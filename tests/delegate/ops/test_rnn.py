@@ -11,7 +11,7 @@ import pytest
 from delegate import DeviceInfo, OpenCLDelegate, ops
 from delegate.inspect import Graph, Node, write_model
 from delegate.target import Rules, Target
-from tests.support.cases import GROUPS, SIMT, Way, changed, forced, refusal
+from tests.support.cases import GROUPS, SIMT, Strategy, changed, forced, refusal
 from tests.support.compare import assert_exact, interpreter, invoke
 from tests.support.factories import refused
 from tests.support.model import remembering
@@ -103,8 +103,8 @@ test_refusal = refused(
 )
 
 
-@pytest.mark.parametrize("way", GROUPS, ids=str)
-def test_sums_that_are_rounded_once(way: Way, device: DeviceInfo) -> None:
+@pytest.mark.parametrize("strategy", GROUPS, ids=str)
+def test_sums_that_are_rounded_once(strategy: Strategy, device: DeviceInfo) -> None:
     """As on aarch64. Rows are whole numbers with a scale of 1; the state is 0 at first."""
     shape = rows, _, depth, units = 3, 1, 31, 40
     graph = rnn("hybrid", shape, "NONE", SINGLE)
@@ -114,7 +114,7 @@ def test_sums_that_are_rounded_once(way: Way, device: DeviceInfo) -> None:
     values = np.random.default_rng(1).integers(-126, 127, (rows, depth)).astype(np.float32)
     values[:, 0] = 127
     model = write_model(graph)
-    with forced(replace(way, facts={**way.facts, "rules": AARCH64})):
+    with forced(replace(strategy, facts={**strategy.facts, "rules": AARCH64})):
         delegate = OpenCLDelegate(model, device.index, tune="off")
         (found,) = invoke(interpreter(model, delegate), [values])
     sums = values.astype(np.int64) @ weights.data.T.astype(np.int64)
@@ -135,14 +135,14 @@ def test_rows_that_dot_products_round_otherwise() -> None:
 
 
 @where_rows_are_known
-@pytest.mark.parametrize("way", GROUPS, ids=str)
+@pytest.mark.parametrize("strategy", GROUPS, ids=str)
 @pytest.mark.parametrize("form", ["", "-asymmetric"])
-def test_50_hybrid_runs_are_exact(form: str, way: Way, device: DeviceInfo) -> None:
+def test_50_hybrid_runs_are_exact(form: str, strategy: Strategy, device: DeviceInfo) -> None:
     graph = rnn("hybrid", SHAPE, "RELU6", SEQUENCE, form)
     rng = np.random.default_rng(0)
     shape = graph.inputs[0].shape
     runs = [[rng.standard_normal(shape).astype(np.float32)] for _ in range(50)]
-    with forced(way):
+    with forced(strategy):
         assert_exact(write_model(graph), device, inputs=runs)
 
 

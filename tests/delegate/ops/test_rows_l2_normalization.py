@@ -15,7 +15,7 @@ from tests.support.cases import (
     DTYPES,
     GROUPS,
     SIMT,
-    Way,
+    Strategy,
     changed,
     only_launch,
     quantization,
@@ -72,15 +72,15 @@ REFUSALS: dict[str, tuple[Node, str]] = {
 test_refusal = refused(REFUSALS)
 
 
-@pytest.mark.parametrize("way", GROUPS, ids=str)
+@pytest.mark.parametrize("strategy", GROUPS, ids=str)
 @pytest.mark.parametrize("dtype", ["uint8", "int8"])
-def test_sums_of_all_sizes(dtype: str, way: Way, device: DeviceInfo) -> None:
+def test_sums_of_all_sizes(dtype: str, strategy: Strategy, device: DeviceInfo) -> None:
     limits, zero = np.iinfo(dtype), 128 if dtype == "uint8" else 0
     rng = np.random.default_rng(0)
     reach = np.exp2(rng.uniform(0, 7, (4000, 1)))
     values = np.clip(rng.uniform(-1, 1, (4000, 3)) * reach + zero, limits.min, limits.max)
     graph = of_rows(OP, dtype, values.shape, 0.1, zero=zero)
-    assert_graph(graph, device, way, [[values.astype(dtype)]])
+    assert_graph(graph, device, strategy, [[values.astype(dtype)]])
 
 
 @st.composite

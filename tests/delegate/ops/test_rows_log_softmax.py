@@ -16,7 +16,7 @@ from tests.support.cases import (
     DTYPES,
     GROUPS,
     SIMT,
-    Way,
+    Strategy,
     changed,
     forced,
     only_launch,
@@ -76,16 +76,16 @@ def test_launch() -> None:
     assert np.abs(exponentials / 2**19 - np.exp(real)).max() < 1e-5
 
 
-@pytest.mark.parametrize("way", GROUPS, ids=str)
-def test_nan_and_infinity(way: Way, device: DeviceInfo) -> None:
+@pytest.mark.parametrize("strategy", GROUPS, ids=str)
+def test_nan_and_infinity(strategy: Strategy, device: DeviceInfo) -> None:
     values = np.ones((4, 7), np.float32)
     values[0, 3], values[1, 2], values[2, 5], values[3, :4] = np.nan, -np.inf, np.inf, -1e30
     model = write_model(of_rows("LOG_SOFTMAX", "float32", values.shape))
-    with forced(way):
+    with forced(strategy):
         delegate = OpenCLDelegate(model, device.index, tune="off")
         ours, reference = interpreter(model, delegate), interpreter(model)
     assert refusals(delegate) == {}
-    assert_close(invoke(ours, [values])[0], invoke(reference, [values])[0], 1e-6, str(way))
+    assert_close(invoke(ours, [values])[0], invoke(reference, [values])[0], 1e-6, str(strategy))
 
 
 @st.composite

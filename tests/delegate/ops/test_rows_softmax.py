@@ -19,8 +19,8 @@ from tests.support.cases import (
     LANES_8,
     LANES_16,
     SIMT,
-    WAYS,
-    Way,
+    STRATEGIES,
+    Strategy,
     changed,
     forced,
     integers,
@@ -37,7 +37,7 @@ from tests.support.refusals import unquantised
 from tests.support.suite_cases import assert_graph_or_refused, from_suite
 from tflite_opencl.conformance.cases.softmaxes import of_rows
 
-test_softmax = from_suite("SOFTMAX", ways=(SIMT, LANES_16), first="in2x64")
+test_softmax = from_suite("SOFTMAX", strategies=(SIMT, LANES_16), first="in2x64")
 
 
 def node(
@@ -47,17 +47,17 @@ def node(
 
 
 @pytest.mark.parametrize(
-    ("way", "tiles", "group_items"), [(SIMT, 2, 64), (LANES_8, 65, 1)], ids=str
+    ("strategy", "tiles", "group_items"), [(SIMT, 2, 64), (LANES_8, 65, 1)], ids=str
 )
-def test_launch(way: Way, tiles: int, group_items: int) -> None:
-    (plain,) = ops.lower(node((5, 13, 3), "int8"), way.target)
+def test_launch(strategy: Strategy, tiles: int, group_items: int) -> None:
+    (plain,) = ops.lower(node((5, 13, 3), "int8"), strategy.target)
     launch = only_launch(plain)
     assert (plain.name, launch.file, launch.kernel) == ("plain", "softmax", "softmax_quant8")
     assert (launch.tiles, launch.group_items) == (tiles, group_items)  # of 65 rows
 
 
 @pytest.mark.parametrize(
-    ("way", "dtype", "name", "defines"),
+    ("strategy", "dtype", "name", "defines"),
     [
         (
             SIMT,
@@ -71,12 +71,14 @@ def test_launch(way: Way, tiles: int, group_items: int) -> None:
     ],
     ids=str,
 )
-def test_row_launch(way: Way, dtype: str, name: str, defines: dict[str, int | str]) -> None:
-    row, plain = ops.lower(node((5, 32), dtype), way.target)
+def test_row_launch(
+    strategy: Strategy, dtype: str, name: str, defines: dict[str, int | str]
+) -> None:
+    row, plain = ops.lower(node((5, 32), dtype), strategy.target)
     launch = only_launch(row)
     assert (row.name, plain.name) == (name, "plain")
     assert launch.kernel == f"softmax_row_{'float' if dtype == 'float32' else 'quant8'}"
-    assert (launch.tiles, launch.group_items) == (5, way.target.group_items)
+    assert (launch.tiles, launch.group_items) == (5, strategy.target.group_items)
     assert launch.defines == defines
 
 
@@ -202,12 +204,12 @@ def test_many_short_rows_are_a_tile() -> None:
 
 
 @pytest.mark.parametrize("alternative", ["row", "plain"])
-@pytest.mark.parametrize("way", [SIMT, LANES_8], ids=str)
-def test_1001_classes(way: Way, alternative: str, device: DeviceInfo) -> None:
+@pytest.mark.parametrize("strategy", [SIMT, LANES_8], ids=str)
+def test_1001_classes(strategy: Strategy, alternative: str, device: DeviceInfo) -> None:
     # NOTE: TFLite's kernel aborts the process where a row's exponentials add up to 512, so values
     # are drawn by hand: the other tests' rows of equal values are too many here.
     model = write_model(of_rows("SOFTMAX", "uint8", (2, 1001), 0.1, 1.0))
-    with forced(replace(way, alternative=alternative)):
+    with forced(replace(strategy, alternative=alternative)):
         delegate = OpenCLDelegate(model, device.index, tune="off")
         ours, reference = interpreter(model, delegate), interpreter(model)
     assert refusals(delegate) == {}
@@ -217,12 +219,12 @@ def test_1001_classes(way: Way, alternative: str, device: DeviceInfo) -> None:
 
 
 @pytest.mark.parametrize("alternative", ["row", "plain"])
-@pytest.mark.parametrize("way", [SIMT, LANES_8], ids=str)
+@pytest.mark.parametrize("strategy", [SIMT, LANES_8], ids=str)
 def test_where_the_reference_aborts_shares_are_nothing(
-    way: Way, alternative: str, device: DeviceInfo
+    strategy: Strategy, alternative: str, device: DeviceInfo
 ) -> None:
     model = write_model(of_rows("SOFTMAX", "uint8", (1, 600), 0.1, 1.0))
-    with forced(replace(way, alternative=alternative)):
+    with forced(replace(strategy, alternative=alternative)):
         ours = interpreter(model, OpenCLDelegate(model, device.index, tune="off"))
     assert not invoke(ours, [np.full((1, 600), 7, np.uint8)])[0].any()
 
@@ -240,13 +242,13 @@ def test_a_million_values(device: DeviceInfo, scale: float, depth: int) -> None:
 
 
 @pytest.mark.parametrize("alternative", ["row", "plain"])
-@pytest.mark.parametrize("way", [SIMT, LANES_4, LANES_8, LANES_16], ids=str)
-def test_exponential(way: Way, alternative: str, device: DeviceInfo) -> None:
+@pytest.mark.parametrize("strategy", [SIMT, LANES_4, LANES_8, LANES_16], ids=str)
+def test_exponential(strategy: Strategy, alternative: str, device: DeviceInfo) -> None:
     # Beside a 0, values this low leave the sum at 1, so that a share is an exponential.
     values = np.zeros((4096, 33), np.float32)
     values[:, 1:] = np.linspace(-87, -25, 4096 * 32, dtype=np.float32).reshape(4096, 32)
     model = write_model(of_rows("SOFTMAX", "float32", values.shape, beta=1.0))
-    with forced(replace(way, alternative=alternative)):
+    with forced(replace(strategy, alternative=alternative)):
         ours = interpreter(model, OpenCLDelegate(model, device.index, tune="off"))
     got = invoke(ours, [values])[0][:, 1:]
     exact = np.exp(values[:, 1:].astype(np.float64))
@@ -254,14 +256,14 @@ def test_exponential(way: Way, alternative: str, device: DeviceInfo) -> None:
 
 
 @pytest.mark.parametrize("alternative", ["row", "plain"])
-@pytest.mark.parametrize("way", [SIMT, LANES_8], ids=str)
-def test_nan_and_infinity(way: Way, alternative: str, device: DeviceInfo) -> None:
+@pytest.mark.parametrize("strategy", [SIMT, LANES_8], ids=str)
+def test_nan_and_infinity(strategy: Strategy, alternative: str, device: DeviceInfo) -> None:
     values = np.ones((5, 40), np.float32)
     values[0, 7], values[1, 39] = np.nan, -np.inf
     values[2, 5], values[3, :] = np.inf, -np.inf
     values[4, :20] = -1e30
     model = write_model(of_rows("SOFTMAX", "float32", values.shape, beta=1.0))
-    with forced(replace(way, alternative=alternative)):
+    with forced(replace(strategy, alternative=alternative)):
         delegate = OpenCLDelegate(model, device.index, tune="off")
         ours, reference = interpreter(model, delegate), interpreter(model)
     assert refusals(delegate) == {}
@@ -286,7 +288,7 @@ def softmaxes(draw: st.DrawFn) -> Graph:
     )
 
 
-test_drawn = drawn(softmaxes(), WAYS, assert_graph_or_refused)
+test_drawn = drawn(softmaxes(), STRATEGIES, assert_graph_or_refused)
 
 
 def nodes_of(dtype: str, channels: int, size: int) -> list[Node]:

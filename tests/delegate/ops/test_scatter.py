@@ -15,14 +15,14 @@ from delegate import DeviceInfo, ops
 from delegate.graph.ranges import with_ranges
 from delegate.inspect import Node
 from tests.support.cases import (
-    DRAWN_WAYS,
+    DRAWN_STRATEGIES,
     GROUPS,
     LANES_8,
     SEEDS,
     SIMT,
-    Way,
+    Strategy,
     assert_exact_or_refused,
-    assert_exact_way,
+    assert_exact_strategy,
     changed,
     retyped,
 )
@@ -91,13 +91,13 @@ UPDATES: list[tuple[Shape, Shape, Shape]] = [
 ]
 
 
-@pytest.mark.parametrize("way", GROUPS, ids=str)
+@pytest.mark.parametrize("strategy", GROUPS, ids=str)
 @pytest.mark.parametrize("dtype", MOVED)
 @pytest.mark.parametrize("case", UPDATES, ids=str)
 def test_known_starts(
-    case: tuple[Shape, Shape, Shape], dtype: str, way: Way, device: DeviceInfo
+    case: tuple[Shape, Shape, Shape], dtype: str, strategy: Strategy, device: DeviceInfo
 ) -> None:
-    assert_exact_way(chain_model([update(*case, dtype)]), device, way)
+    assert_exact_strategy(chain_model([update(*case, dtype)]), device, strategy)
 
 
 @pytest.mark.parametrize("index", ["int32", "int64"])
@@ -114,10 +114,10 @@ def test_computed_starts(case: tuple[Shape, Shape, Shape], index: str, device: D
     ]
     operands = [rng.integers(-9, 9, sizes).astype(np.float32) for sizes in (shape, part)]
     inputs = [[*operands, np.array(each, index)] for each in ends]
-    assert_exact_way(chain_model([update(shape, part, index)]), device, SIMT, inputs=inputs)
+    assert_exact_strategy(chain_model([update(shape, part, index)]), device, SIMT, inputs=inputs)
 
 
-@pytest.mark.parametrize("way", GROUPS, ids=str)
+@pytest.mark.parametrize("strategy", GROUPS, ids=str)
 @pytest.mark.parametrize("dtype", ADDED)
 @pytest.mark.parametrize(
     "case",
@@ -129,12 +129,14 @@ def test_computed_starts(case: tuple[Shape, Shape, Shape], index: str, device: D
     ],
     ids=str,
 )
-def test_scattered(case: tuple[Shape, Any], dtype: str, way: Way, device: DeviceInfo) -> None:
-    assert_exact_way(chain_model([scatter(*case, dtype)]), device, way)
+def test_scattered(
+    case: tuple[Shape, Any], dtype: str, strategy: Strategy, device: DeviceInfo
+) -> None:
+    assert_exact_strategy(chain_model([scatter(*case, dtype)]), device, strategy)
 
 
-@pytest.mark.parametrize("way", GROUPS, ids=str)
-def test_scattered_where_a_run_says(way: Way, device: DeviceInfo) -> None:
+@pytest.mark.parametrize("strategy", GROUPS, ids=str)
+def test_scattered_where_a_run_says(strategy: Strategy, device: DeviceInfo) -> None:
     """Counts of the places of the largest elements, which stay inside."""
     places = t((6,), "int32")
     top = op("ARG_MAX", [t((6, 4), "int8", 0.1)], [places], {"output_type": "int32"})
@@ -144,26 +146,31 @@ def test_scattered_where_a_run_says(way: Way, device: DeviceInfo) -> None:
     node = scatter((4, 2), [[0]] * 6)
     node = replace(node, inputs=(column, *node.inputs[1:]))
     graph = with_ranges(graph_of([top, rest, node]))
-    (found,) = ops.lower(graph.nodes[-1], way.target)
+    (found,) = ops.lower(graph.nodes[-1], strategy.target)
     assert found.launches[0].kernel == "scatter_nd_computed"
-    assert_exact_way(chain_model([top, rest, node]), device, way)
+    assert_exact_strategy(chain_model([top, rest, node]), device, strategy)
 
 
 @given(
     shape=st.lists(st.integers(1, 6), min_size=1, max_size=4),
     data=st.data(),
     dtype=st.sampled_from(MOVED),
-    way=DRAWN_WAYS,
+    strategy=DRAWN_STRATEGIES,
     seed=SEEDS,
 )
 def test_drawn_updates(
-    device: DeviceInfo, shape: list[int], data: st.DataObject, dtype: str, way: Way, seed: int
+    device: DeviceInfo,
+    shape: list[int],
+    data: st.DataObject,
+    dtype: str,
+    strategy: Strategy,
+    seed: int,
 ) -> None:
     part = tuple(data.draw(st.integers(1, size)) for size in shape)
     at = tuple(data.draw(st.integers(-2, size + 1)) for size in shape)
     for starts in (at, "int32"):
         model = chain_model([update(tuple(shape), part, starts, dtype)])
-        assert_exact_or_refused(model, device, way, seed)
+        assert_exact_or_refused(model, device, strategy, seed)
 
 
 def nodes_of(dtype: str, channels: int, size: int) -> list[Node]:
@@ -187,12 +194,12 @@ def segments(ids: list[int], inner: Shape = (7,), dtype: str = "float32") -> Nod
 SEGMENTS = segments([0, 0, 1, 2, 2, 2])
 
 
-@pytest.mark.parametrize("way", GROUPS, ids=str)
+@pytest.mark.parametrize("strategy", GROUPS, ids=str)
 @pytest.mark.parametrize("dtype", ["float32", "int32"])
 @pytest.mark.parametrize("inner", [(), (7,), (3, 65)], ids=str)
-def test_segments(inner: Shape, dtype: str, way: Way, device: DeviceInfo) -> None:
+def test_segments(inner: Shape, dtype: str, strategy: Strategy, device: DeviceInfo) -> None:
     for ids in ([0, 0, 1, 2, 2, 2], [0], [0, 1, 2, 3]):
-        assert_exact_way(chain_model([segments(ids, inner, dtype)]), device, way)
+        assert_exact_strategy(chain_model([segments(ids, inner, dtype)]), device, strategy)
 
 
 test_refused_segments = refused(

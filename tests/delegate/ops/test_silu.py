@@ -10,7 +10,7 @@ import pytest
 
 from delegate import DeviceInfo, OpenCLDelegate
 from delegate.inspect import Node, write_model
-from tests.support.cases import GROUPS, X86, Way, changed, forced, quantization, require_isa
+from tests.support.cases import GROUPS, X86, Strategy, changed, forced, quantization, require_isa
 from tests.support.compare import assert_same, interpreter, invoke
 from tests.support.factories import refused
 from tests.support.fused import fused
@@ -62,10 +62,10 @@ test_refusal = refused(
 )
 
 
-@pytest.mark.parametrize("way", [*GROUPS, *X86], ids=str)
+@pytest.mark.parametrize("strategy", [*GROUPS, *X86], ids=str)
 @pytest.mark.parametrize("name", CASES)
-def test_every_value(name: str, way: Way, device: DeviceInfo) -> None:
-    require_isa(way, device)
+def test_every_value(name: str, strategy: Strategy, device: DeviceInfo) -> None:
+    require_isa(strategy, device)
     nodes = CASES[name]
     model = write_model(graph_of(nodes))
     (source, *_) = nodes[0].inputs
@@ -73,7 +73,7 @@ def test_every_value(name: str, way: Way, device: DeviceInfo) -> None:
     values = np.arange(256, dtype=np.uint8).view(source.dtype).reshape(2, 128)
     (expected,) = invoke(interpreter(model), [values])
     assert len(np.unique(expected)) > 2
-    with forced(way):
+    with forced(strategy):
         delegate = OpenCLDelegate(model, device.index, tune="off", passes=("fuse_silu",))
         (got,) = invoke(interpreter(model, delegate), [values])
     assert_same(got, expected, name)

@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 from delegate import DeviceInfo, ops
 from delegate.graph.shapes import output_shapes
 from delegate.inspect import Node, Tensor
-from tests.support.cases import GROUPS, LANES_8, Way, changed
+from tests.support.cases import GROUPS, LANES_8, Strategy, changed
 from tests.support.compare import RUNTIME
 from tests.support.factories import drawn, exact, refused, types
 from tests.support.model import op
 from tests.support.moves import (
     ANY,
-    MOVE_WAYS,
+    MOVE_STRATEGIES,
     assert_moved,
     assert_moved_or_refused,
     like,
@@ -93,7 +93,7 @@ PAD_CASES = {
     "eight": pad((1, 2, 1, 2, 3, 1, 2, 2), (1, 0, 0, 1, 0, 0, 0, 0), (0,) * 8, (0, 1) * 4),
 }
 test_pad_refusal = refused(PAD_REFUSALS)
-test_pad_exact = exact(PAD_CASES, MOVE_WAYS, assert_moved)
+test_pad_exact = exact(PAD_CASES, MOVE_STRATEGIES, assert_moved)
 test_pad_types = types(
     lambda dtype: pad((4, 3), (1, -1), (0, 2), (0, 1), dtype, 1), ANY, assert_moved
 )
@@ -117,7 +117,7 @@ def pads(draw: st.DrawFn) -> Node:
     return pad(shape, low, high, inner, draw(st.sampled_from(ANY)), value)
 
 
-test_pad_drawn = where_tflite_has_them(drawn(pads(), MOVE_WAYS, assert_moved_or_refused))
+test_pad_drawn = where_tflite_has_them(drawn(pads(), MOVE_STRATEGIES, assert_moved_or_refused))
 
 
 # STABLEHLO_GATHER
@@ -217,12 +217,12 @@ def test_rows_move_as_wide_elements() -> None:
         assert launch.defines["ELEM"] == wide
 
 
-@pytest.mark.parametrize("way", GROUPS, ids=str)
-def test_eight_dimensions(way: Way, device: DeviceInfo) -> None:
+@pytest.mark.parametrize("strategy", GROUPS, ids=str)
+def test_eight_dimensions(strategy: Strategy, device: DeviceInfo) -> None:
     node = gather(
         (1, 2, 1, 2, 3, 1, 2, 2), (1, 1, 1, 2, 2, 1, 1, 2), [[1, 0], [0, 1]], (1, 4), (0,)
     )
-    assert_moved(node, device, way)
+    assert_moved(node, device, strategy)
 
 
 @st.composite

@@ -10,7 +10,16 @@ import pytest
 
 from delegate import DeviceInfo, ops
 from delegate.inspect import Graph, Node, read_model, write_model
-from tests.support.cases import FUSED, GROUPS, SIMT, Way, changed, forced, only_launch, quantization
+from tests.support.cases import (
+    FUSED,
+    GROUPS,
+    SIMT,
+    Strategy,
+    changed,
+    forced,
+    only_launch,
+    quantization,
+)
 from tests.support.compare import assert_exact, assert_within, interpreter, invoke
 from tests.support.factories import refused
 from tests.support.model import chain_model, remembering
@@ -69,16 +78,16 @@ test_refusal = refused(
 )
 
 
-@pytest.mark.parametrize("way", GROUPS, ids=str)
+@pytest.mark.parametrize("strategy", GROUPS, ids=str)
 @pytest.mark.parametrize("shape", [SHAPE, (1, 40, 70, 1, 8)], ids=str)
 def test_50_runs_of_int8_are_exact(
-    shape: tuple[int, int, int, int, int], way: Way, device: DeviceInfo
+    shape: tuple[int, int, int, int, int], strategy: Strategy, device: DeviceInfo
 ) -> None:
     graph = svdf("int8", shape)
     rng = np.random.default_rng(0)
     source = graph.inputs[0].shape
     runs = [[rng.integers(-128, 128, source).astype(np.int8)] for _ in range(50)]
-    with forced(way):
+    with forced(strategy):
         assert_exact(write_model(graph), device, inputs=runs)
 
 

@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 from delegate import DeviceInfo, ops
 from delegate.inspect import Node
 from tests.support.cases import (
-    DRAWN_WAYS,
+    DRAWN_STRATEGIES,
     GROUPS,
     SEEDS,
     SIMT,
-    Way,
+    Strategy,
     assert_exact_or_refused,
-    assert_exact_way,
+    assert_exact_strategy,
     changed,
     only_launch,
     retyped,
@@ -68,10 +68,12 @@ test_refusal = refused(
 SIZES = [((5,), 5), ((1, 1), 1), ((3, 65), 5), ((2, 3, 300), 17), ((2, 257), 257), ((1, 5000), 99)]
 
 
-@pytest.mark.parametrize("way", GROUPS, ids=str)
+@pytest.mark.parametrize("strategy", GROUPS, ids=str)
 @pytest.mark.parametrize("dtype", TYPES)
 @pytest.mark.parametrize(("shape", "k"), SIZES, ids=str)
-def test_exact(shape: tuple[int, ...], k: int, dtype: str, way: Way, device: DeviceInfo) -> None:
+def test_exact(
+    shape: tuple[int, ...], k: int, dtype: str, strategy: Strategy, device: DeviceInfo
+) -> None:
     rng = np.random.default_rng(0)
     few = rng.integers(0, 9, shape).astype(dtype)  # many of them equal
     if dtype == "float32":
@@ -83,7 +85,7 @@ def test_exact(shape: tuple[int, ...], k: int, dtype: str, way: Way, device: Dev
         many = rng.integers(limits.min, limits.max, shape, endpoint=True).astype(dtype)
     made = node(shape, k, dtype)
     model = chain_model([made], outputs=made.outputs)
-    assert_exact_way(model, device, way, inputs=[[few], [many]])
+    assert_exact_strategy(model, device, strategy, inputs=[[few], [many]])
 
 
 @given(
@@ -92,7 +94,7 @@ def test_exact(shape: tuple[int, ...], k: int, dtype: str, way: Way, device: Dev
     data=st.data(),
     dtype=st.sampled_from(TYPES),
     index=st.sampled_from(["int32", "int16"]),
-    way=DRAWN_WAYS,
+    strategy=DRAWN_STRATEGIES,
     seed=SEEDS,
 )
 def test_drawn(
@@ -102,11 +104,11 @@ def test_drawn(
     data: st.DataObject,
     dtype: str,
     index: str,
-    way: Way,
+    strategy: Strategy,
     seed: int,
 ) -> None:
     made = node((*shape, length), data.draw(st.integers(1, length)), dtype, index)
-    assert_exact_or_refused(chain_model([made], outputs=made.outputs), device, way, seed)
+    assert_exact_or_refused(chain_model([made], outputs=made.outputs), device, strategy, seed)
 
 
 def nodes_of(dtype: str, channels: int, size: int) -> list[Node]:

@@ -15,7 +15,7 @@ from tests.support.cases import (
     LANES_16,
     PLAIN,
     SIMT,
-    Way,
+    Strategy,
 )
 from tests.support.factories import refused
 from tests.support.fused import (
@@ -32,7 +32,7 @@ from tests.support.fused import (
 )
 from tests.support.model import const
 
-WAYS = (PLAIN, SIMT, LANES_4, LANES_8, LANES_16)
+STRATEGIES = (PLAIN, SIMT, LANES_4, LANES_8, LANES_16)
 
 
 BUILT = [fused(nodes) for nodes in EVERY.values()]
@@ -79,7 +79,7 @@ test_refusals = refused(
 
 
 @pytest.mark.device
-@pytest.mark.parametrize("way", WAYS, ids=str)
+@pytest.mark.parametrize("strategy", STRATEGIES, ids=str)
 @pytest.mark.parametrize("name", EVERY)
-def test_exact(device: DeviceInfo, name: str, way: Way) -> None:
-    assert_near_nodes(EVERY[name], device, way)
+def test_exact(device: DeviceInfo, name: str, strategy: Strategy) -> None:
+    assert_near_nodes(EVERY[name], device, strategy)

@@ -9,7 +9,16 @@ from numpy.typing import NDArray
 
 from delegate import DeviceInfo, OpenCLDelegate
 from delegate.inspect import Node, read_model
-from tests.support.cases import LANES_8, PLAIN, SIMT, Way, changed, forced, refusal, require_isa
+from tests.support.cases import (
+    LANES_8,
+    PLAIN,
+    SIMT,
+    Strategy,
+    changed,
+    forced,
+    refusal,
+    require_isa,
+)
 from tests.support.compare import interpreter, invoke
 from tests.support.floats import kinds
 from tests.support.fused import (
@@ -57,11 +66,11 @@ SCORES = {
 }
 
 
-def assert_same_kinds(nodes: list[Node], inputs: list[list[NDArray[np.float32]]], way: Way,
-                      device: DeviceInfo) -> None:  # fmt: skip
-    require_isa(way, device)
+def assert_same_kinds(nodes: list[Node], inputs: list[list[NDArray[np.float32]]],
+                      strategy: Strategy, device: DeviceInfo) -> None:  # fmt: skip
+    require_isa(strategy, device)
     model = chain_model(nodes)
-    with forced(way):
+    with forced(strategy):
         delegate = OpenCLDelegate(model, device.index, tune="off", profiling=True)
         made = interpreter(model, delegate)
     reference = interpreter(model)
@@ -77,18 +86,18 @@ def assert_same_kinds(nodes: list[Node], inputs: list[list[NDArray[np.float32]]]
     assert op == fused(nodes).op
 
 
-@pytest.mark.parametrize("way", [PLAIN, SIMT, LANES_8], ids=str)
+@pytest.mark.parametrize("strategy", [PLAIN, SIMT, LANES_8], ids=str)
 @pytest.mark.parametrize("name", ELEMENTWISE)
-def test_element_by_element(name: str, way: Way, device: DeviceInfo) -> None:
+def test_element_by_element(name: str, strategy: Strategy, device: DeviceInfo) -> None:
     rng = np.random.default_rng(3)
     shapes = [each.shape for each in read_model(chain_model(ELEMENTWISE[name])).inputs]
     given = [[rng.choice(ODD, shape) for shape in shapes] for _ in range(3)]
-    assert_same_kinds(ELEMENTWISE[name], given, way, device)
+    assert_same_kinds(ELEMENTWISE[name], given, strategy, device)
 
 
-@pytest.mark.parametrize("way", [PLAIN, SIMT, LANES_8], ids=str)
+@pytest.mark.parametrize("strategy", [PLAIN, SIMT, LANES_8], ids=str)
 @pytest.mark.parametrize("name", BY_ROW)
-def test_row_by_row(name: str, way: Way, device: DeviceInfo) -> None:
+def test_row_by_row(name: str, strategy: Strategy, device: DeviceInfo) -> None:
     rng = np.random.default_rng(4)
     (x,) = read_model(chain_model(BY_ROW[name])).inputs
     given = []
@@ -97,12 +106,12 @@ def test_row_by_row(name: str, way: Way, device: DeviceInfo) -> None:
         places = rng.permutation(x.shape[-1])[: len(odd)]
         values[..., 0, places] = odd
         given.append([values])
-    assert_same_kinds(BY_ROW[name], given, way, device)
+    assert_same_kinds(BY_ROW[name], given, strategy, device)
 
 
-@pytest.mark.parametrize("way", [PLAIN, SIMT, LANES_8], ids=str)
+@pytest.mark.parametrize("strategy", [PLAIN, SIMT, LANES_8], ids=str)
 @pytest.mark.parametrize("name", SCORES)
-def test_scores(name: str, way: Way, device: DeviceInfo) -> None:
+def test_scores(name: str, strategy: Strategy, device: DeviceInfo) -> None:
     rng = np.random.default_rng(5)
     queries, *others = read_model(chain_model(SCORES[name])).inputs
     given = []
@@ -111,7 +120,7 @@ def test_scores(name: str, way: Way, device: DeviceInfo) -> None:
         values[..., 0, 0] = odd
         rest = [rng.normal(0, 1.5, each.shape).astype(np.float32) for each in others]
         given.append([values, *rest])
-    assert_same_kinds(SCORES[name], given, way, device)
+    assert_same_kinds(SCORES[name], given, strategy, device)
 
 
 def test_constants_that_overflow_by_themselves_are_left_apart() -> None:

@@ -15,22 +15,22 @@ from delegate.inspect import Node
 from delegate.ops._launches.wide_sums import TWICE, WIDE
 from delegate.target import Rules
 from tests.support.cases import (
-    DRAWN_WAYS,
+    DRAWN_STRATEGIES,
     FUSED,
     LANES_4,
     LANES_8,
     LANES_16,
     PLAIN,
     SIMT,
-    Way,
+    Strategy,
     assert_constants,
-    assert_exact_way,
+    assert_exact_strategy,
     changed,
     only_launch,
     quantization,
 )
 from tests.support.factories import assert_seeded_or_refused, drawn, refused
-from tests.support.floats import assert_float_or_refused, assert_float_ways
+from tests.support.floats import assert_float_or_refused, assert_float_strategies
 from tests.support.nodes import CHANNELS, SIZES
 from tests.support.refusals import activated, sparse, unquantised
 from tests.support.transpose_conv import Transposed, transposed
@@ -39,7 +39,7 @@ from tests.support.transpose_conv import Transposed, transposed
 
 
 @pytest.mark.parametrize(
-    ("way", "case", "names"),
+    ("strategy", "case", "names"),
     [
         (SIMT, Transposed(out_c=3), ["phases float4 4x8", "plain"]),
         (SIMT, Transposed(size=(4, 3, 3)), ["phases float4 4x8", "vector 4x1", "plain"]),
@@ -57,8 +57,10 @@ from tests.support.transpose_conv import Transposed, transposed
     ],
     ids=str,
 )
-def test_phases_then_vectors_then_plain(way: Way, case: Transposed, names: list[str]) -> None:
-    found = ops.lower(case.node(), way.target)
+def test_phases_then_vectors_then_plain(
+    strategy: Strategy, case: Transposed, names: list[str]
+) -> None:
+    found = ops.lower(case.node(), strategy.target)
     assert [alternative.name for alternative in found] == names
     for alternative in found:
         if alternative.name.startswith("phases"):  # test_phases.py
@@ -148,7 +150,7 @@ test_refusal = refused(REFUSALS)
 # Its numbers. As a convolution: test_phases.py.
 
 VECTOR, VECTOR_8, VECTOR_16 = (
-    replace(way, alternative="vector") for way in (SIMT, LANES_8, LANES_16)
+    replace(strategy, alternative="vector") for strategy in (SIMT, LANES_8, LANES_16)
 )
 GEOMETRY: list[dict[str, Any]] = [
     {},
@@ -175,20 +177,20 @@ CASES = [
 
 
 @pytest.mark.parametrize(
-    ("case", "way"),
+    ("case", "strategy"),
     [
-        pytest.param(case, way, id=f"{case}-{way}")
+        pytest.param(case, strategy, id=f"{case}-{strategy}")
         for case in CASES
-        for way in (
+        for strategy in (
             [PLAIN] if case.dtype == "int16" or case.out_c < 4 else [PLAIN, VECTOR, VECTOR_8]
         )
     ],
 )
-def test_transpose_conv(case: Transposed, way: Way, device: DeviceInfo) -> None:
-    assert_exact_way(case.model(), device, way)
+def test_transpose_conv(case: Transposed, strategy: Strategy, device: DeviceInfo) -> None:
+    assert_exact_strategy(case.model(), device, strategy)
 
 
-@pytest.mark.parametrize("way", [SIMT, LANES_4, LANES_16], ids=str)
+@pytest.mark.parametrize("strategy", [SIMT, LANES_4, LANES_16], ids=str)
 @pytest.mark.parametrize(
     "case",
     [
@@ -197,8 +199,8 @@ def test_transpose_conv(case: Transposed, way: Way, device: DeviceInfo) -> None:
     ],
     ids=str,
 )
-def test_floats(case: Transposed, way: Way, device: DeviceInfo) -> None:
-    assert_float_ways(case.node(), device, way, case.bounds)
+def test_floats(case: Transposed, strategy: Strategy, device: DeviceInfo) -> None:
+    assert_float_strategies(case.node(), device, strategy, case.bounds)
 
 
 def test_bound_of_a_float_is_that_of_its_terms() -> None:
@@ -218,9 +220,9 @@ test_drawn_vectors = drawn(
 )
 
 
-@given(case=transposed(("float32",)), way=DRAWN_WAYS)
-def test_drawn_floats(device: DeviceInfo, case: Transposed, way: Way) -> None:
-    assert_float_or_refused(case.node(), device, way, case.bounds)
+@given(case=transposed(("float32",)), strategy=DRAWN_STRATEGIES)
+def test_drawn_floats(device: DeviceInfo, case: Transposed, strategy: Strategy) -> None:
+    assert_float_or_refused(case.node(), device, strategy, case.bounds)
 
 
 def nodes_of(dtype: str, channels: int, size: int) -> list[Node]:

@@ -18,15 +18,15 @@ from numpy.typing import NDArray
 from delegate import DeviceInfo, OpenCLDelegate, ops
 from delegate.inspect import Node, sum_bound, transpose_conv_bias_options
 from tests.support.cases import (
-    DRAWN_WAYS,
+    DRAWN_STRATEGIES,
     GROUPS,
     SEEDS,
     SIMT,
-    Way,
+    Strategy,
     changed,
     forced,
     retyped,
-    way_on,
+    strategy_on,
 )
 from tests.support.compare import RUNTIME, interpreter, invoke, refusals
 from tests.support.factories import refused
@@ -67,7 +67,7 @@ def spread(source: Doubles, weights: Doubles, bias: Doubles, options: bytes) -> 
     return whole[:, top : top + high, left : left + wide] + bias
 
 
-def assert_mediapipe_s(node: Node, device: DeviceInfo, way: Way, seed: int = 0) -> None:
+def assert_mediapipe_s(node: Node, device: DeviceInfo, strategy: Strategy, seed: int = 0) -> None:
     """Assert that the device takes a node, and gives what the loops give."""
     rng = np.random.default_rng(seed)
     source, *constants = node.inputs
@@ -78,7 +78,7 @@ def assert_mediapipe_s(node: Node, device: DeviceInfo, way: Way, seed: int = 0) 
     wanted = spread(values.astype(np.float64), weights, bias, options)
     sizes = spread(*(np.abs(each.astype(np.float64)) for each in (values, weights, bias)), options)
     model = chain_model([node], outputs=node.outputs)
-    with forced(way):
+    with forced(strategy):
         delegate = OpenCLDelegate(model, device=device.index, tune="off")
         (got,) = invoke(interpreter(model, delegate), [values])
     assert refusals(delegate) == {}
@@ -98,10 +98,10 @@ CASES: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("way", GROUPS, ids=str)
+@pytest.mark.parametrize("strategy", GROUPS, ids=str)
 @pytest.mark.parametrize("name", CASES)
-def test_numbers_are_mediapipe_s(name: str, way: Way, device: DeviceInfo) -> None:
-    assert_mediapipe_s(convolution(**CASES[name]), device, way)
+def test_numbers_are_mediapipe_s(name: str, strategy: Strategy, device: DeviceInfo) -> None:
+    assert_mediapipe_s(convolution(**CASES[name]), device, strategy)
 
 
 SMALL = st.tuples(st.integers(1, 4), st.integers(1, 4))
@@ -113,7 +113,7 @@ SMALL = st.tuples(st.integers(1, 4), st.integers(1, 4))
     taps=SMALL,
     strides=SMALL,
     padding=st.sampled_from(["SAME", "VALID"]),
-    way=DRAWN_WAYS,
+    strategy=DRAWN_STRATEGIES,
     seed=SEEDS,
 )
 def test_drawn(
@@ -123,11 +123,11 @@ def test_drawn(
     taps: Shape,
     strides: Shape,
     padding: str,
-    way: Way,
+    strategy: Strategy,
     seed: int,
 ) -> None:
     node = convolution(shape, channels, taps, strides, padding)
-    assert_mediapipe_s(node, device, way_on(device, way), seed)
+    assert_mediapipe_s(node, device, strategy_on(device, strategy), seed)
 
 
 @needs_tflite

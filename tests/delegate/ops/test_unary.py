@@ -24,14 +24,14 @@ from tests.support.activations import (
     functions,
 )
 from tests.support.cases import (
-    DRAWN_WAYS,
+    DRAWN_STRATEGIES,
     GROUPS,
     LANES_8,
     SEEDS,
     SIMT,
-    WAYS,
-    Way,
-    assert_exact_way,
+    STRATEGIES,
+    Strategy,
+    assert_exact_strategy,
     changed,
     only_launch,
     quantization,
@@ -68,7 +68,7 @@ def node(
 
 
 @pytest.mark.parametrize(
-    ("dtype", "kernel", "way", "tiles"),
+    ("dtype", "kernel", "strategy", "tiles"),
     [
         ("float32", "unary_float", SIMT, 4),
         ("int32", "unary_int32", SIMT, 4),
@@ -76,8 +76,8 @@ def node(
     ],
     ids=str,
 )
-def test_launch(dtype: str, kernel: str, way: Way, tiles: int) -> None:
-    (plain,) = ops.lower(node("NEG", dtype), way.target)
+def test_launch(dtype: str, kernel: str, strategy: Strategy, tiles: int) -> None:
+    (plain,) = ops.lower(node("NEG", dtype), strategy.target)
     launch = only_launch(plain)
     assert (launch.kernel, launch.tiles, dict(launch.defines)) == (
         kernel,
@@ -137,9 +137,9 @@ REFUSALS = {
 test_refusal = refused(REFUSALS)
 
 
-@pytest.mark.parametrize("way", GROUPS, ids=str)
+@pytest.mark.parametrize("strategy", GROUPS, ids=str)
 @pytest.mark.parametrize("name", EXACT)
-def test_exact_floats(name: str, way: Way, device: DeviceInfo) -> None:
+def test_exact_floats(name: str, strategy: Strategy, device: DeviceInfo) -> None:
     values = floats_of_all_sizes()
     values = values[~((np.abs(values) < 1e-18) & (values != 0))]  # whose squares are denormal
     halves = np.arange(-20, 20, 0.5, np.float32)
@@ -149,18 +149,18 @@ def test_exact_floats(name: str, way: Way, device: DeviceInfo) -> None:
         values = values[~np.isnan(values)]  # of which its sign is 0, and ai-edge-litert's NaN
     graph = function(name, "float32", values.shape)
     if name == "CEIL":  # some of TFLite's have 0 for -0
-        assert_float_function(graph, device, way, np.zeros_like, inputs=[[values]])
+        assert_float_function(graph, device, strategy, np.zeros_like, inputs=[[values]])
     else:
-        assert_exact_way(write_model(graph), device, way, inputs=[[values]])
+        assert_exact_strategy(write_model(graph), device, strategy, inputs=[[values]])
 
 
-@pytest.mark.parametrize("way", GROUPS, ids=str)
+@pytest.mark.parametrize("strategy", GROUPS, ids=str)
 @pytest.mark.parametrize("name", ROUNDED)
-def test_rounded_floats(name: str, way: Way, device: DeviceInfo) -> None:
+def test_rounded_floats(name: str, strategy: Strategy, device: DeviceInfo) -> None:
     values = floats_of_all_sizes()
     values = values[~((np.abs(values) < 1.2e-38) & (values != 0))]
     graph = function(name, "float32", values.shape)
-    assert_float_function(graph, device, way, ROUNDED[name], inputs=[[values]])
+    assert_float_function(graph, device, strategy, ROUNDED[name], inputs=[[values]])
 
 
 @pytest.mark.parametrize("name", ["SIN", "COS"])
@@ -215,20 +215,20 @@ def test_a_16_bit_table_of_what_is_no_number_says_nothing(name: str, scale: floa
 
 
 @pytest.mark.parametrize("name", [*TABLES, *ROOTS])
-@given(data=st.data(), way=DRAWN_WAYS, seed=SEEDS)
+@given(data=st.data(), strategy=DRAWN_STRATEGIES, seed=SEEDS)
 def test_drawn_tables(
-    device: DeviceInfo, name: str, data: st.DataObject, way: Way, seed: int
+    device: DeviceInfo, name: str, data: st.DataObject, strategy: Strategy, seed: int
 ) -> None:
     types = ["int8", "int16"] if name in ("ABS", "NEG") else ["int8"]
     zero = -128 if name in ROOTS else None
-    assert_drawn(data.draw(functions(name, types, zero)), device, way, seed)
+    assert_drawn(data.draw(functions(name, types, zero)), device, strategy, seed)
 
 
 test_drawn = drawn(
     st.sampled_from(EXACT[:-1]).flatmap(
         lambda name: functions(name, ["float32", "int32"] if name == "NEG" else ["float32"])
     ),
-    WAYS,
+    STRATEGIES,
     assert_drawn,
 )
 

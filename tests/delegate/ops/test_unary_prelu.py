@@ -19,7 +19,7 @@ from tests.support.cases import (
     GROUPS,
     LANES_8,
     SIMT,
-    Way,
+    Strategy,
     changed,
     integers,
     only_launch,
@@ -108,36 +108,36 @@ def test_older_runtime_has_no_int16() -> None:
     assert refusal(INT16, older) == "int16: PRELU fails in this TFLite"
 
 
-WAYS = (*GROUPS, replace(LANES_8, name="lanes8-plain", alternative="plain"))
+STRATEGIES = (*GROUPS, replace(LANES_8, name="lanes8-plain", alternative="plain"))
 
 
-@pytest.mark.parametrize("way", WAYS, ids=str)
+@pytest.mark.parametrize("strategy", STRATEGIES, ids=str)
 @pytest.mark.parametrize("dtype", ["uint8", "int8"])
-def test_every_pair(dtype: str, way: Way, device: DeviceInfo) -> None:
+def test_every_pair(dtype: str, strategy: Strategy, device: DeviceInfo) -> None:
     zeros = (121, 3, 128) if dtype == "uint8" else (3, -8, 5)
     shapes = (256, 256), (256, 256)
     graph = prelu(dtype, *shapes, (0.1, 0.02, 0.07), zeros, is_constant=False)
-    assert_graph(graph, device, way, [every_pair(dtype)])
+    assert_graph(graph, device, strategy, [every_pair(dtype)])
 
 
 @pytest.mark.skipif(not HAS_INT16, reason="PRELU of int16 fails in this TFLite")
-@pytest.mark.parametrize("way", WAYS, ids=str)
+@pytest.mark.parametrize("strategy", STRATEGIES, ids=str)
 @pytest.mark.parametrize("scales", [(0.001, 0.01, 0.0007), (0.25, 1.0, 0.25)], ids=str)
 def test_every_16_bit_value(
-    scales: tuple[float, float, float], way: Way, device: DeviceInfo
+    scales: tuple[float, float, float], strategy: Strategy, device: DeviceInfo
 ) -> None:
     every = np.arange(-(1 << 15), 1 << 15).astype(np.int16)
     alphas = integers((16, 1), "int8").ravel().tolist()[:12]
     alpha = np.array([-128, 127, 0, 1, *alphas], np.int8).reshape(16, 1)
     graph = prelu("int16", (16, 65536), (16, 1), scales, (0, 0, 0), is_constant=False)
-    assert_graph(graph, device, way, [[np.tile(every, (16, 1)), alpha]])
+    assert_graph(graph, device, strategy, [[np.tile(every, (16, 1)), alpha]])
 
 
-@pytest.mark.parametrize("way", WAYS, ids=str)
-def test_floats_of_all_sizes(way: Way, device: DeviceInfo) -> None:
+@pytest.mark.parametrize("strategy", STRATEGIES, ids=str)
+def test_floats_of_all_sizes(strategy: Strategy, device: DeviceInfo) -> None:
     values = floats_of_all_sizes()
     values = values[(abs(values) > 1e-30) | (values == 0)]  # a device may take less for zero
-    assert_graph(prelu("float32", values.shape, (1,)), device, way, [[values]])
+    assert_graph(prelu("float32", values.shape, (1,)), device, strategy, [[values]])
 
 
 @st.composite
@@ -156,7 +156,7 @@ def prelus(draw: st.DrawFn) -> Graph:
     )
 
 
-test_drawn = drawn(prelus(), WAYS, assert_graph_or_refused)
+test_drawn = drawn(prelus(), STRATEGIES, assert_graph_or_refused)
 
 NODES = {"PRELU": NODE}
 BUILT = [

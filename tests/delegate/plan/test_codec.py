@@ -34,7 +34,7 @@ from delegate.run.programs import Programs
 from delegate.run.state import State
 from tests.support.model import const, graph_of, op, t
 from tests.support.nets import conv_pool
-from tests.support.programs import fallback_program, planner_of, selection_of
+from tests.support.schedules import fallback_schedule, planner_of, selection_of
 from tests.support.tiers import slow
 from tflite_opencl.conformance.cases._convolution import KINDS
 from tflite_opencl.conformance.cases.chains import chains
@@ -149,8 +149,8 @@ def assert_round_trip(engine: Engine, executor: Executor, state: State | None = 
 @pytest.mark.parametrize("name", _OF_EACH)
 def test_networks_round_trip(engine: Engine, name: str) -> None:
     graph = _OF_EACH[name].make()
-    program = selection_of(engine, graph).program
-    with planner_of(engine)._executor(program, ONE_BY_ONE, 1) as executor:
+    schedule = selection_of(engine, graph).schedule
+    with planner_of(engine)._executor(schedule, ONE_BY_ONE, 1) as executor:
         assert_round_trip(engine, executor)
 
 
@@ -161,21 +161,21 @@ def test_dispatch_modes_and_batches_round_trip(device: DeviceInfo, form: str, ba
     engine = Engine(Options(device.index, tune="off"))
     if form == PERSISTENT and not engine.device.proven & ORDERS:
         pytest.skip(f"{device.name} does not order memory between work-groups")
-    program = selection_of(engine, conv_pool(), batch=batch).program
-    for each in (program, program.specialised()):
+    schedule = selection_of(engine, conv_pool(), batch=batch).schedule
+    for each in (schedule, schedule.specialised()):
         with planner_of(engine)._executor(each, form, batch) as executor:
             again = assert_round_trip(engine, executor)
             assert (again.plan.dispatch_mode, again.plan.batch) == (executor.dispatch_mode, batch)
             kinds = {launch.is_specialised for step in again.plan.steps for launch in step.launches}
-            assert kinds == {each is not program}
+            assert kinds == {each is not schedule}
     engine.close()
 
 
 @slow
 def test_graph_without_constants_round_trips(engine: Engine) -> None:
     x, y = t((3, 5), "float32"), t((3, 5), "float32")
-    program = fallback_program(graph_of([op("ADD", [x, x], [y])], [x], [y]))
-    with planner_of(engine)._executor(program, ONE_BY_ONE, 1) as executor:
+    schedule = fallback_schedule(graph_of([op("ADD", [x, x], [y])], [x], [y]))
+    with planner_of(engine)._executor(schedule, ONE_BY_ONE, 1) as executor:
         assert assert_round_trip(engine, executor).constants == ()
 
 
@@ -185,8 +185,8 @@ def test_arena_constants_and_requirements_round_trip(engine: Engine) -> None:
     fixed = const(np.arange(12, dtype=np.int32).reshape(4, 3))
     rows = t((2, 3), "int32")
     nodes = [op("ADD", [fixed, x], [total]), op("GATHER", [total, index], [rows], {"axis": 0})]
-    program = fallback_program(graph_of(nodes, [x, index], [rows]))
-    with planner_of(engine)._executor(program, ONE_BY_ONE, 1) as executor:
+    schedule = fallback_schedule(graph_of(nodes, [x, index], [rows]))
+    with planner_of(engine)._executor(schedule, ONE_BY_ONE, 1) as executor:
         again = assert_round_trip(engine, executor)
         (stored,) = again.plan.memory.arena_constants
         assert stored.values.tobytes() == np.arange(12, dtype=np.int32).tobytes()
@@ -202,8 +202,8 @@ def test_state_round_trips(engine: Engine) -> None:
     graph = with_carry(graph_of([op("ADD", [old, x], [new])], [old, x], [new]), {"new": "old"})
     state = State(engine.device, has_arena=True)
     state.add(persistent_tensors(graph))
-    planner, program = planner_of(engine), fallback_program(graph)
-    own = engine.device, planner._kernels, program
+    planner, schedule = planner_of(engine), fallback_schedule(graph)
+    own = engine.device, planner._kernels, schedule
     with planned_executor(
         *own, weights=planner.weights, state=state, region=state.region
     ) as executor:
@@ -215,8 +215,8 @@ def test_state_round_trips(engine: Engine) -> None:
 @pytest.fixture
 def written(engine: Engine) -> tuple[bytes, tuple[Sequence[Tensor], Sequence[Tensor]]]:
     """Return a plan as bytes, and its inputs and outputs."""
-    program = selection_of(engine, conv_pool()).program
-    with planner_of(engine)._executor(program, ONE_BY_ONE, 1) as executor:
+    schedule = selection_of(engine, conv_pool()).schedule
+    with planner_of(engine)._executor(schedule, ONE_BY_ONE, 1) as executor:
         content = encode(answer_of(engine, executor))
         return content, (executor.plan.inputs, executor.plan.outputs)
 

@@ -17,7 +17,7 @@ from delegate.launch import (
     Alternative,
     Constant,
     Launch,
-    Program,
+    Schedule,
     Step,
     constants_of,
     size_bytes,
@@ -43,23 +43,23 @@ def launch(
     return Launch("file", "kernel", 1, 1, params, tuple(reads), tuple(writes))
 
 
-def program(
+def schedule(
     steps: Sequence[list[Launch] | tuple[Tensor, Tensor]],
     inputs: Sequence[Tensor],
     outputs: Sequence[Tensor],
-) -> Program:
+) -> Schedule:
     """Return a program of steps, each a launch or a view (source, result)."""
     numbered = []
     for index, step in enumerate(steps):
         if isinstance(step, tuple):
-            way = Alternative("view", (), step)
+            strategy = Alternative("view", (), step)
         else:
-            way = Alternative("plain", tuple(step))
-        numbered.append(Step(index, "OP", way))
-    return Program(tuple(numbered), tuple(inputs), tuple(outputs))
+            strategy = Alternative("plain", tuple(step))
+        numbered.append(Step(index, "OP", strategy))
+    return Schedule(tuple(numbered), tuple(inputs), tuple(outputs))
 
 
-def planned(made: Program) -> tuple[int, Mapping[Tensor, int]]:
+def planned(made: Schedule) -> tuple[int, Mapping[Tensor, int]]:
     """Return the arena's size and each tensor's offset, for separate launches."""
     layout = layout_of(made)
     return layout.slot_bytes, layout.offsets
@@ -74,7 +74,7 @@ def tensor(size: int) -> Tensor:
 
 
 @st.composite
-def programs(draw: st.DrawFn) -> Program:
+def schedules(draw: st.DrawFn) -> Schedule:
     sizes = st.sampled_from([1, 16, 47, 48, 49, 64, 100, 1000])
     inputs = [tensor(draw(sizes)) for _ in range(draw(st.integers(1, 3)))]
     constants = [const(np.zeros(draw(sizes), np.uint8)) for _ in range(draw(st.integers(0, 2)))]
@@ -95,11 +95,11 @@ def programs(draw: st.DrawFn) -> Program:
         known.append(result)
         written.append(result)
     outputs = draw(st.lists(st.sampled_from(written), min_size=1, max_size=3, unique_by=id))
-    return program(steps, inputs, outputs)
+    return schedule(steps, inputs, outputs)
 
 
-@given(programs())
-def test_values_survive_until_last_read(made: Program) -> None:
+@given(schedules())
+def test_values_survive_until_last_read(made: Schedule) -> None:
     # Each byte of a simulated arena holds the name of its value; views have that of their source.
     size, offsets = planned(made)
     arena = np.full(size, -1)
@@ -136,8 +136,8 @@ def test_values_survive_until_last_read(made: Program) -> None:
             check(result)
 
 
-@given(programs())
-def test_launches_of_a_phase_are_independent(made: Program) -> None:
+@given(schedules())
+def test_launches_of_a_phase_are_independent(made: Schedule) -> None:
     layout = replace(layout_of(made, is_whole=True), groups=2)
     root, launches = made.roots(), made.launches
     order, own = layout.group_copies.order, layout.group_copies.tensors
@@ -182,7 +182,7 @@ def test_launches_of_a_phase_are_independent(made: Program) -> None:
 def test_dependent_launches_have_different_phases() -> None:
     first, left, right, both = (tensor(64) for _ in range(4))
     view, other = tensor(64), tensor(64)
-    whole = program(
+    whole = schedule(
         [
             [launch([first], [left])],
             [launch([first], [right])],
@@ -196,18 +196,18 @@ def test_dependent_launches_have_different_phases() -> None:
     assert phases_of(whole, no_group_copies(whole)) == (0, 0, 1, 1, 2)
 
 
-@given(programs())
-def test_offsets_are_aligned_with_padding(made: Program) -> None:
+@given(schedules())
+def test_offsets_are_aligned_with_padding(made: Schedule) -> None:
     size, offsets = planned(made)
     for placed, offset in offsets.items():
         assert offset % ALIGNMENT == 0
         assert offset + size_bytes(placed) + SLACK_BYTES <= size
 
 
-def chain(sizes: Sequence[int]) -> Program:
+def chain(sizes: Sequence[int]) -> Schedule:
     tensors = [tensor(size) for size in sizes]
     steps = [[launch([a], [b])] for a, b in itertools.pairwise(tensors)]
-    return program(steps, tensors[:1], tensors[-1:])
+    return schedule(steps, tensors[:1], tensors[-1:])
 
 
 def test_chain_needs_memory_of_two_tensors() -> None:
@@ -223,14 +223,14 @@ def test_temporary_lives_while_its_alternative_runs() -> None:
         [launch([a], [between]), launch([between], [b])]
         for a, between, b in ((first, here, middle), (middle, there, last))
     ]
-    size, offsets = planned(program(steps, [first], [last]))
+    size, offsets = planned(schedule(steps, [first], [last]))
     assert offsets[here] == offsets[there]
     assert size == 1024 + 2 * 64 + SLACK_BYTES
 
 
 def test_tensor_read_late_is_not_overwritten() -> None:
     source, middle, last, result = (tensor(48) for _ in range(4))
-    chain = program(
+    chain = schedule(
         [
             [launch([source], [middle])],
             [launch([middle], [last])],
@@ -247,7 +247,7 @@ def test_state_is_written_where_next_run_reads_it() -> None:
     old, new = (replace(tensor(48), state_name="value") for _ in range(2))
 
     def places(steps: Sequence[list[Launch]], outputs: Sequence[Tensor]) -> Mapping[Tensor, int]:
-        return planned(program(steps, [old, x], outputs))[1]
+        return planned(schedule(steps, [old, x], outputs))[1]
 
     first, last = launch([old, x], [middle]), launch([middle], [new])
     offsets = places([[first], [last]], [new])
@@ -265,7 +265,7 @@ def test_states_with_one_new_value_are_separate() -> None:
     old = [replace(tensor(48), state_name=name) for name in ("one", "two")]
     result = replace(new, state_name="two")
     steps = [[launch([*old], [x])], [launch([x], [new])]]
-    offsets = planned(program([*steps, (new, result)], old, [new, result]))[1]
+    offsets = planned(schedule([*steps, (new, result)], old, [new, result]))[1]
     assert offsets[new] == offsets[result] == offsets[old[0]] != offsets[old[1]]
 
 
@@ -277,20 +277,20 @@ def test_region_contains_only_its_values() -> None:
     steps = [[launch([old, x], [middle])], [launch([middle], [new, result])]]
     ends = [new, result, first, again]
     views = [(x, first), (x, again)]  # an input, which may be assigned to a variable
-    layout = layout_of(program([*steps, *views], [old, x], ends), region=region)
+    layout = layout_of(schedule([*steps, *views], [old, x], ends), region=region)
     offsets = layout.offsets
     assert offsets[old] == offsets[new] == 192
     assert offsets[x] == offsets[first] == offsets[again] == 0
     assert min(offsets[middle], offsets[result]) >= 256
     # An initial value is in its own place, whatever reads it.
-    layout = layout_of(program([(old, first)], [old], [first]), region=region)
+    layout = layout_of(schedule([(old, first)], [old], [first]), region=region)
     assert (layout.offsets[old], layout.offsets[first]) == (192, 192)
 
 
 def test_arena_constants_do_not_share_memory() -> None:
     constant, source = const(np.zeros(48, np.uint8)), tensor(48)
     middle, result = tensor(48), tensor(48)
-    chain = program(
+    chain = schedule(
         [[launch([source, constant], [middle])], [launch([middle], [result])]], [source], [result]
     )
     offsets = planned(chain)[1]
@@ -298,9 +298,9 @@ def test_arena_constants_do_not_share_memory() -> None:
     assert offsets[constant] not in (offsets[source], offsets[middle])
 
 
-def test_program_of_views() -> None:
+def test_schedule_of_views() -> None:
     source, middle, result = tensor(100), tensor(100), tensor(100)
-    size, offsets = planned(program([(source, middle), (middle, result)], [source], [result]))
+    size, offsets = planned(schedule([(source, middle), (middle, result)], [source], [result]))
     assert offsets[source] == offsets[middle] == offsets[result]
     assert size == 128 + SLACK_BYTES
 
@@ -311,7 +311,7 @@ def constant(size: int) -> Constant:
 
 def test_constants_are_stored_once_in_sequence() -> None:
     first, second, third = constant(1), constant(64), constant(65)
-    whole = program(
+    whole = schedule(
         [[launch([], [], [first, second])], [launch([], [], [second]), launch([], [], [third])]],
         [],
         [],
@@ -328,11 +328,11 @@ WEIGHTS = Constant(3, lambda: np.array([1, 2, 3], np.uint8))
 BIAS = Constant(8, lambda: np.array([7, -1], np.int32))
 
 
-def two_launches() -> Program:
+def two_launches() -> Schedule:
     first = Launch("f", "f", 4, 1, {"x": X, "w": WEIGHTS, "n": 11}, (X, STATE), (Y,))
     second = Launch("g", "g", 9, 1, {"b": BIAS, "w": WEIGHTS, "y": Y}, (Y,), (Y,))
     steps = tuple(Step(i, "", Alternative("", (each,))) for i, each in enumerate((first, second)))
-    return Program(steps, (X,), (Y,))
+    return Schedule(steps, (X,), (Y,))
 
 
 def test_parameter_block_contents() -> None:

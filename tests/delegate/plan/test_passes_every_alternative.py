@@ -40,10 +40,10 @@ from tests.support.cases import (
     SIMT,
     STAGED,
     X86,
-    Way,
+    Strategy,
     emulated,
     has_isa,
-    way_on,
+    strategy_on,
 )
 from tests.support.compare import assert_close, assert_same, inputs_for, interpreter, invoke
 from tests.support.convolution import Convolution, convolutions
@@ -52,7 +52,7 @@ from tests.support.tiers import slow
 
 pytestmark = pytest.mark.usefixtures("one_device", "unoptimised")
 
-WAYS = (
+STRATEGIES = (
     SIMT, LANES_4, LANES_8, LANES_16, *X86, *NVIDIA, *ARM, NEAREST, *REGISTERS, STAGED, *DOTS
 )  # fmt: skip
 EIGHT_BITS = ("uint8", "int8")
@@ -92,7 +92,7 @@ def _like(tensor: Tensor, scale: float, zero: int) -> Tensor:
 
 
 @contextmanager
-def _made_run_as(names: Sequence[str], way: Way) -> Iterator[None]:
+def _made_run_as(names: Sequence[str], strategy: Strategy) -> Iterator[None]:
     """Make fused nodes run the first of these alternatives, on the strategy's target.
 
     Other nodes run as usual.
@@ -102,7 +102,7 @@ def _made_run_as(names: Sequence[str], way: Way) -> Iterator[None]:
     def chosen(node: Node, target: Target) -> tuple[Alternative, ...]:
         if not _is_made(node):
             return lower(node, target)
-        return tuple(each for each in _alternatives(node, way) if each.name in names)
+        return tuple(each for each in _alternatives(node, strategy) if each.name in names)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ops, "lower", chosen)
@@ -116,17 +116,17 @@ def _is_made(node: Node) -> bool:
 _LOWER = ops.lower
 
 
-def _alternatives(node: Node, way: Way) -> tuple[Alternative, ...]:
+def _alternatives(node: Node, strategy: Strategy) -> tuple[Alternative, ...]:
     """Return a node's alternatives for a strategy: an emulating one has only those that need it."""
     alternatives = _LOWER(
-        node, replace(Target(rules=installed_rules()), **{**NO_FACTS, **way.facts})
+        node, replace(Target(rules=installed_rules()), **{**NO_FACTS, **strategy.facts})
     )
-    if not way.is_emulated:
+    if not strategy.is_emulated:
         return alternatives
     return tuple(e for each in alternatives if (e := emulated(each)).launches != each.launches)
 
 
-def assert_every_alternative(nodes: Sequence[Node], device: DeviceInfo, way: Way) -> int:
+def assert_every_alternative(nodes: Sequence[Node], device: DeviceInfo, strategy: Strategy) -> int:
     """Assert that a chain has TFLite's outputs with each alternative of its fused node.
 
     Floats may differ by rounding. Return the number of alternatives that ran; 0: nothing is fused.
@@ -137,7 +137,7 @@ def assert_every_alternative(nodes: Sequence[Node], device: DeviceInfo, way: Way
 
     def accepts(node: Node) -> bool:
         try:
-            return bool(_alternatives(node, way))
+            return bool(_alternatives(node, strategy))
         except Unsupported:
             return False
 
@@ -147,9 +147,9 @@ def assert_every_alternative(nodes: Sequence[Node], device: DeviceInfo, way: Way
         return 0
     given = inputs_for(graph)[1:3]
     expected = [invoke(reference, each) for each in given]
-    names = [each.name for each in _alternatives(result, way)]
+    names = [each.name for each in _alternatives(result, strategy)]
     for name in names:
-        with _made_run_as([name], way):
+        with _made_run_as([name], strategy):
             delegate = OpenCLDelegate(
                 model, device.index, tune="off", min_nodes_per_partition=1, in_child_first=False
             )
@@ -180,27 +180,29 @@ CHAINS = {
 
 
 @slow
-@pytest.mark.parametrize("way", WAYS, ids=str)
+@pytest.mark.parametrize("strategy", STRATEGIES, ids=str)
 @pytest.mark.parametrize("dtype", [*EIGHT_BITS, "int16", "float32"])
-def test_exact(device: DeviceInfo, dtype: str, way: Way) -> None:
-    if not _is_tried(device, way, dtype):
-        pytest.skip(f"{device.name} does not run {way} of {dtype}")
+def test_exact(device: DeviceInfo, dtype: str, strategy: Strategy) -> None:
+    if not _is_tried(device, strategy, dtype):
+        pytest.skip(f"{device.name} does not run {strategy} of {dtype}")
     # Emulations of instructions take seconds to build.
-    names = ["1x1", "1x1_after", "depthwise_far"] if way.is_emulated else [*CHAINS]
+    names = ["1x1", "1x1_after", "depthwise_far"] if strategy.is_emulated else [*CHAINS]
     if dtype in EIGHT_BITS:  # alternating: the op tests run all types
-        names = names[(WAYS.index(way) + EIGHT_BITS.index(dtype)) % 2 :: 2]
+        names = names[(STRATEGIES.index(strategy) + EIGHT_BITS.index(dtype)) % 2 :: 2]
     for name in names:
         chain = CHAINS[name]
         case = replace(chain, conv=replace(chain.conv, dtype=dtype))
-        assert assert_every_alternative(case.nodes(), device, way) or way.is_emulated, name
+        assert assert_every_alternative(case.nodes(), device, strategy) or strategy.is_emulated, (
+            name
+        )
 
 
-def _is_tried(device: DeviceInfo, way: Way, dtype: str) -> bool:
+def _is_tried(device: DeviceInfo, strategy: Strategy, dtype: str) -> bool:
     """Whether a device runs a strategy natively, and the strategy is not only for 8 bits."""
-    is_for_8_bits = way in (*DOTS, *NVIDIA, *ARM, *X86, STAGED, NEAREST)
+    is_for_8_bits = strategy in (*DOTS, *NVIDIA, *ARM, *X86, STAGED, NEAREST)
     return (
-        way_on(device, way) is way
-        and has_isa(way, device)
+        strategy_on(device, strategy) is strategy
+        and has_isa(strategy, device)
         and (dtype in EIGHT_BITS or not is_for_8_bits)
     )
 
@@ -223,11 +225,11 @@ def chains(draw: st.DrawFn) -> Chain:
 
 
 @slow
-@given(chain=chains(), way=st.sampled_from(WAYS), seed=SEEDS)
-def test_drawn(device: DeviceInfo, chain: Chain, way: Way, seed: int) -> None:
-    way = way_on(device, way)
-    assume(_is_tried(device, way, chain.conv.dtype) and not way.is_emulated)
-    assert_every_alternative(chain.nodes(seed), device, way)
+@given(chain=chains(), strategy=st.sampled_from(STRATEGIES), seed=SEEDS)
+def test_drawn(device: DeviceInfo, chain: Chain, strategy: Strategy, seed: int) -> None:
+    strategy = strategy_on(device, strategy)
+    assume(_is_tried(device, strategy, chain.conv.dtype) and not strategy.is_emulated)
+    assert_every_alternative(chain.nodes(seed), device, strategy)
 
 
 @given(
@@ -235,11 +237,11 @@ def test_drawn(device: DeviceInfo, chain: Chain, way: Way, seed: int) -> None:
     rows=st.integers(1, 9),
     dtype=st.sampled_from(["uint8", "int8"]),
     splits=st.booleans(),
-    way=st.sampled_from([SIMT, LANES_4, LANES_8, LANES_16]),
+    strategy=st.sampled_from([SIMT, LANES_4, LANES_8, LANES_16]),
 )
 def test_drawn_shuffles(
-    device: DeviceInfo, channels: int, rows: int, dtype: str, splits: bool, way: Way
+    device: DeviceInfo, channels: int, rows: int, dtype: str, splits: bool, strategy: Strategy
 ) -> None:
-    way = way_on(device, way)
-    assume(has_isa(way, device))
-    assert_every_alternative(shuffle((rows, channels), dtype, splits), device, way)
+    strategy = strategy_on(device, strategy)
+    assume(has_isa(strategy, device))
+    assert_every_alternative(shuffle((rows, channels), dtype, splits), device, strategy)

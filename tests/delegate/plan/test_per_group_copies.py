@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from delegate.graph.ir import Tensor
-from delegate.launch import Alternative, Constant, Launch, Program, Step
+from delegate.launch import Alternative, Constant, Launch, Schedule, Step
 from delegate.plan.layout import layout_of, phases_of
 from delegate.plan.per_group_copies import group_copies
 from tests.support.model import t
@@ -33,23 +33,23 @@ def launch(
     return Launch("file", "kernel", tiles, group_items, params, tuple(reads), tuple(writes))
 
 
-def program(
+def schedule(
     launches: Sequence[Launch | tuple[Tensor, Tensor]],
     inputs: Sequence[Tensor],
     outputs: Sequence[Tensor],
-) -> Program:
-    ways = [
+) -> Schedule:
+    strategies = [
         Alternative("view", (), each) if isinstance(each, tuple) else Alternative("", (each,))
         for each in launches
     ]
-    steps = tuple(Step(n, "OP", way) for n, way in enumerate(ways))
-    return Program(steps, tuple(inputs), tuple(outputs))
+    steps = tuple(Step(n, "OP", strategy) for n, strategy in enumerate(strategies))
+    return Schedule(steps, tuple(inputs), tuple(outputs))
 
 
 def test_launches_between_products_are_replicated() -> None:
     given, left, right, answer = (tensor() for _ in range(4))
     small = [tensor() for _ in range(5)]
-    whole = program(
+    whole = schedule(
         [
             launch([given], [small[0]]),
             launch([small[0]], [left], tiles=9, weights=1 << 20),
@@ -85,7 +85,7 @@ def test_large_launches_are_shared(middle: dict[str, int]) -> None:
     size = middle.pop("size", 64)
     given, between, answer = tensor(size), tensor(size), tensor()
     of_group = middle.get("group_items", 1)
-    whole = program(
+    whole = schedule(
         [launch([given], [between], **middle), launch([between], [answer], group_items=of_group)],
         [given],
         [answer],
@@ -95,13 +95,13 @@ def test_large_launches_are_shared(middle: dict[str, int]) -> None:
 
 def test_outputs_are_shared() -> None:
     given, answer = tensor(), tensor()
-    assert not group_copies(program([launch([given], [answer])], [given], [answer])).launches
+    assert not group_copies(schedule([launch([given], [answer])], [given], [answer])).launches
 
 
 def test_inputs_of_shared_launches_are_shared() -> None:
     # Many tiles write half of `joined`.
     given, joined, answer = tensor(), tensor(), tensor()
-    whole = program(
+    whole = schedule(
         [
             launch([given], [joined], tiles=5, weights=100),
             launch([given], [joined]),
@@ -120,8 +120,8 @@ def test_overwritten_tensor_is_not_read_late() -> None:
         launch([made_of_it], [answer]),
         launch([answer], [given]),  # in place of the first one's input
     ]
-    assert not group_copies(program(steps, [given], [answer])).launches
-    assert group_copies(program(steps[:2], [given], [answer])).launches == {0}
+    assert not group_copies(schedule(steps, [given], [answer])).launches
+    assert group_copies(schedule(steps[:2], [given], [answer])).launches == {0}
 
 
 def test_state_is_not_read_late() -> None:
@@ -133,7 +133,7 @@ def test_state_is_not_read_late() -> None:
         launch([made_of_it], [answer]),
         launch([answer], [new]),
     ]
-    whole = program(steps, [given, old], [answer, new])
+    whole = schedule(steps, [given, old], [answer, new])
     assert not group_copies(whole).launches
     layout = layout_of(whole, is_whole=True)
     assert layout.offsets[new] == layout.offsets[old]
@@ -149,7 +149,7 @@ def test_order_of_in_place_updates() -> None:
         launch([late], [answer], tiles=9, weights=1 << 20),
         launch([early], [second]),
     ]
-    whole = group_copies(program(steps, [given], [answer, second]))
+    whole = group_copies(schedule(steps, [given], [answer, second]))
     assert whole.launches == {0, 1, 2, 3}
     # The reader of the old value must come before the update, although its result is needed later.
     assert whole.order == (0, 1, 2, 3, 4, 5)
@@ -158,14 +158,14 @@ def test_order_of_in_place_updates() -> None:
 def test_unneeded_launches_come_last() -> None:
     given, unused, answer = tensor(), tensor(), tensor()
     steps = [launch([given], [unused]), launch([given], [answer])]
-    whole = program(steps, [given], [answer])
+    whole = schedule(steps, [given], [answer])
     assert group_copies(whole).order == (1, 0)
     assert unused in layout_of(whole, is_whole=True).offsets
 
 
 def test_replicas_follow_arena() -> None:
     given, own, answer = tensor(), tensor(), tensor()
-    whole = program([launch([given], [own]), launch([own], [answer])], [given], [answer])
+    whole = schedule([launch([given], [own]), launch([own], [answer])], [given], [answer])
     layout = replace(layout_of(whole, is_whole=True), groups=3)
     size = layout.group_copy_bytes
     assert layout.offsets[own] == layout.slot_bytes
@@ -176,7 +176,7 @@ def test_replicas_follow_arena() -> None:
 @pytest.mark.parametrize(("batch", "is_whole"), [(1, False), (2, True)])
 def test_other_tensors_have_no_replicas(batch: int, is_whole: bool) -> None:
     given, own, answer = tensor(), tensor(), tensor()
-    whole = program([launch([given], [own]), launch([own], [answer])], [given], [answer])
+    whole = schedule([launch([given], [own]), launch([own], [answer])], [given], [answer])
     layout = layout_of(whole, batch, is_whole)
     assert layout.group_copies.order == (0, 1)
     assert not layout.group_copies.launches

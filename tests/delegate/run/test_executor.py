@@ -35,7 +35,7 @@ from delegate.run.mapping import unmap
 from tests.support.model import const, graph_of, op
 from tests.support.nets import image, net
 from tests.support.opencl import opencl_error
-from tests.support.programs import fallback_program
+from tests.support.schedules import fallback_schedule
 
 # 1 = 0 + 0, 2 = 1 + 0; both are outputs.
 SUMS = net([("ADD", [0, 0], 1), ("ADD", [1, 0], 2)], [1])
@@ -43,7 +43,7 @@ SUMS = net([("ADD", [0, 0], 1), ("ADD", [1, 0], 2)], [1])
 
 def executor_on(device: DeviceInfo, graph: Graph = SUMS, profiling: bool = False) -> Executor:
     opened = Device(device, profiling)
-    return planned_executor(opened, Kernels(opened), fallback_program(graph))
+    return planned_executor(opened, Kernels(opened), fallback_schedule(graph))
 
 
 @cache
@@ -88,7 +88,7 @@ def test_copy_strategies_copy_equal_bytes(device: DeviceInfo, transfer: str, bat
         require_direct(device)
     opened = Device(device)
     executor = planned_executor(
-        opened, Kernels(opened), fallback_program(SUMS), batch, copy_strategy=transfer
+        opened, Kernels(opened), fallback_schedule(SUMS), batch, copy_strategy=transfer
     )
     rng = np.random.default_rng(4)
     for _ in range(3):
@@ -108,9 +108,9 @@ def test_parameter_blocks_as_arguments_have_equal_results(
 ) -> None:
     limits = None if profile is None else read_device_profile(profile)
     opened = Device(device, proven=[PARAMS_ARGUMENT], profile=limits)
-    kernels, program = Kernels(opened), fallback_program(SUMS)
-    assert all(kernels.is_argument(launch) for launch in program.launches)
-    executor = planned_executor(opened, kernels, program, batch)
+    kernels, schedule = Kernels(opened), fallback_schedule(SUMS)
+    assert all(kernels.is_argument(launch) for launch in schedule.launches)
+    executor = planned_executor(opened, kernels, schedule, batch)
     values = np.random.default_rng(4).integers(0, 256, batch * 18).astype(np.uint8)
     assert run(executor, values) == sums(values)
 
@@ -134,7 +134,7 @@ def test_submitted_runs_read_host_arrays(device: DeviceInfo) -> None:
     for transfer in transfers_on(device):
         opened = Device(device)
         executor = planned_executor(
-            opened, Kernels(opened), fallback_program(SUMS), copy_strategy=transfer
+            opened, Kernels(opened), fallback_schedule(SUMS), copy_strategy=transfer
         )
         given, *taken = (executor.copy_strategy.host_array(18) for _ in range(3))
         given[:] = np.arange(18) + 120
@@ -146,7 +146,7 @@ def test_submitted_runs_read_host_arrays(device: DeviceInfo) -> None:
 def test_executors_share_a_device(device: DeviceInfo) -> None:
     opened = Device(device)
     kernels = Kernels(opened)
-    first, second = (planned_executor(opened, kernels, fallback_program(SUMS)) for _ in range(2))
+    first, second = (planned_executor(opened, kernels, fallback_schedule(SUMS)) for _ in range(2))
     low, high = np.full(18, 120, np.uint8), np.full(18, 150, np.uint8)
     for _ in range(2):
         assert run(first, low) == sums(low)
@@ -196,9 +196,9 @@ def test_program_larger_than_a_buffer_is_refused(device: DeviceInfo, limit: int,
     opened = Device(device)
     opened.max_alloc_bytes = limit
     with pytest.raises(DeviceError, match=text):
-        planned_executor(opened, Kernels(opened), fallback_program(SUMS))
+        planned_executor(opened, Kernels(opened), fallback_schedule(SUMS))
     opened.max_alloc_bytes = 256
-    planned_executor(opened, Kernels(opened), fallback_program(SUMS)).close()
+    planned_executor(opened, Kernels(opened), fallback_schedule(SUMS)).close()
 
 
 def test_failed_allocation_leaks_no_memory(
@@ -280,7 +280,7 @@ def test_interrupted_run_ends_before_next_inputs_are_written(
         pytest.skip("the host does not see this device's memory")
     require_direct(device)
     executor = planned_executor(
-        opened, Kernels(opened), fallback_program(SUMS), copy_strategy=DIRECT
+        opened, Kernels(opened), fallback_schedule(SUMS), copy_strategy=DIRECT
     )
     transfer = executor.copy_strategy
     assert isinstance(transfer, DirectAccess)
@@ -310,10 +310,10 @@ def test_interrupted_run_ends_before_next_inputs_are_written(
 def test_empty_tensor(device: DeviceInfo, transfer: str) -> None:
     if transfer == DIRECT:
         require_direct(device)
-    plain, opened = fallback_program(SUMS), Device(device)
+    plain, opened = fallback_schedule(SUMS), Device(device)
     first, last = image(0, 3), image(0, 3)
-    program = replace(plain, inputs=(first, *plain.inputs), outputs=(*plain.outputs, last))
-    executor = planned_executor(opened, Kernels(opened), program, copy_strategy=transfer)
+    schedule = replace(plain, inputs=(first, *plain.inputs), outputs=(*plain.outputs, last))
+    executor = planned_executor(opened, Kernels(opened), schedule, copy_strategy=transfer)
     nothing, values = np.empty(0, np.uint8), np.full(18, 130, np.uint8)
     results = [np.empty(18, np.uint8), np.empty(18, np.uint8)]
     for _ in range(2):

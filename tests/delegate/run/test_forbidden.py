@@ -20,7 +20,7 @@ from delegate.plan.dispatch.kernels import Kernels
 from delegate.plan.dispatch.planned import planned_executor
 from delegate.run.device import Device, allowed, identity_with
 from tests.delegate.run.test_executor import SUMS, run, sums
-from tests.support.programs import fallback_program
+from tests.support.schedules import fallback_schedule
 from tests.support.tiers import slow
 
 V3D = read_device_profile("v3d")
@@ -128,7 +128,7 @@ def test_argument_of_unknown_size_is_refused(
 def test_buffer_size_is_limited_by_profile(device: DeviceInfo) -> None:
     small = Device(device, profile=replace(V3D, max_alloc_bytes=100))
     with pytest.raises(DeviceError) as raised:
-        planned_executor(small, Kernels(small), fallback_program(SUMS))
+        planned_executor(small, Kernels(small), fallback_schedule(SUMS))
     assert re.fullmatch(
         r"arena of \d+ bytes: one buffer of this device holds at most 100 \(device profile v3d\)",
         str(raised.value),
@@ -141,7 +141,7 @@ def test_buffer_size_is_limited_by_profile(device: DeviceInfo) -> None:
 def test_kernel_within_limits_runs(device: DeviceInfo) -> None:
     opened = Device(device, profile=V3D)
     values = np.arange(18, dtype=np.uint8)
-    assert run(planned_executor(opened, Kernels(opened), fallback_program(SUMS)), values) == sums(
+    assert run(planned_executor(opened, Kernels(opened), fallback_schedule(SUMS)), values) == sums(
         values
     )
 

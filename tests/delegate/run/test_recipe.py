@@ -18,7 +18,7 @@ from delegate.errors import Unsupported
 from delegate.inspect import Node
 from delegate.launch import Constant
 from delegate.run.recipe import recipe_of
-from tests.support.cases import EVERY_WAY
+from tests.support.cases import EVERY_STRATEGY
 from tests.support.convolution import Convolution
 
 LARGE = np.arange(1 << 15, dtype=np.int32)
@@ -110,16 +110,16 @@ def test_recipe_keeps_array_alive() -> None:
 def constants(node: Node) -> list[tuple[str, str, Constant]]:
     """Return a node's constants on all targets, with their strategy and field."""
     results = []
-    for way in EVERY_WAY:
+    for strategy in EVERY_STRATEGY:
         try:
-            alternatives = ops.lower(node, way.target)
+            alternatives = ops.lower(node, strategy.target)
         except Unsupported:
             continue
         for each in alternatives:
             for launch in each.launches:
                 for field, value in launch.params.items():
                     if isinstance(value, Constant):
-                        results.append((f"{way}: {each.name}", field, value))
+                        results.append((f"{strategy}: {each.name}", field, value))
     return results
 
 
@@ -144,16 +144,16 @@ def test_recipes_are_shared_between_shapes(layer: Convolution) -> None:
     # One file contains the constants of both.
     second = replace(larger, inputs=(larger.inputs[0], *first.inputs[1:]))
     known = {}
-    for way, field, constant in constants(first):
+    for strategy, field, constant in constants(first):
         recipe = recipe_of(constant.pack)
-        assert recipe is not None, (way, field)
+        assert recipe is not None, (strategy, field)
         known[recipe] = constant.pack().tobytes()
     shared = {"weights": 0, "channels": 0}
-    for way, field, constant in constants(second):
+    for strategy, field, constant in constants(second):
         recipe = recipe_of(constant.pack)
-        assert recipe is not None, (way, field)
+        assert recipe is not None, (strategy, field)
         if recipe in known:
-            assert constant.pack().tobytes() == known[recipe], (way, field)
+            assert constant.pack().tobytes() == known[recipe], (strategy, field)
             shared[field] = shared.get(field, 0) + 1
     assert shared["weights"] > 0
     assert shared["channels"] > 0 or layer.dtype == "float32"

@@ -21,7 +21,7 @@ from delegate.run.executor import Executor
 from delegate.run.state import State
 from tests.support.model import graph_of, op, t
 from tests.support.opencl import opencl_error
-from tests.support.programs import fallback_program
+from tests.support.schedules import fallback_schedule
 
 SHAPE, PART = (5, 3), (1, 3)
 
@@ -48,7 +48,7 @@ class Bed:
         self.expected = np.zeros(SHAPE, np.int32)
 
     def executor(self, graph: Graph) -> Executor:
-        arguments = self._opened, self.kernels, fallback_program(graph)
+        arguments = self._opened, self.kernels, fallback_schedule(graph)
         return planned_executor(*arguments, state=self.state, region=self.state.region)
 
     def update(self, place: int, value: int) -> None:

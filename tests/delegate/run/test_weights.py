@@ -32,7 +32,7 @@ from delegate.run.weights import Lease, Slice, Weights
 from tests.support.model import const, graph_of, op
 from tests.support.nets import image
 from tests.support.opencl import opencl_error
-from tests.support.programs import constant_bytes, executor_of, planner_of, selection_of
+from tests.support.schedules import constant_bytes, executor_of, planner_of, selection_of
 
 pytestmark = pytest.mark.device
 
@@ -365,7 +365,7 @@ SECOND: dict[str, Callable[[Engine, Executor], Executor]] = {
     "batch": lambda engine, _: executor_of(engine, convolutions(), (0,), batch=3),
     "sibling": lambda engine, first: engine.sibling(first),
     "literal": lambda engine, _: planner_of(engine)._executor(
-        selection_of(engine, convolutions(), (0,)).program.specialised(), ONE_BY_ONE, 1
+        selection_of(engine, convolutions(), (0,)).schedule.specialised(), ONE_BY_ONE, 1
     ),
 }
 
@@ -383,8 +383,8 @@ def test_executors_of_an_engine_share_equal_constants(device: DeviceInfo, kind: 
     assert constant_bytes(engine) == size
     nodes = (1,) if kind == "partition" else (0,)
     graph = convolutions(height=9) if kind == "shape" else convolutions()
-    program = selection_of(engine, graph, nodes, second.batch).program
-    alone = planned_executor(engine.device, Kernels(engine.device), program, second.batch)
+    schedule = selection_of(engine, graph, nodes, second.batch).schedule
+    alone = planned_executor(engine.device, Kernels(engine.device), schedule, second.batch)
     assert same_outputs(second, alone)
     second.close()
     assert constant_bytes(engine) == 0
@@ -397,9 +397,9 @@ def test_dispatch_modes_share_constants(device: DeviceInfo, first_form: str) -> 
     engine = Engine(Options(device.index, tune="off"))
     if not engine.device.proven & ORDERS:
         pytest.skip(f"{device.name} does not order memory between work-groups")
-    program = selection_of(engine, convolutions()).program
+    schedule = selection_of(engine, convolutions()).schedule
     forms = first_form, PERSISTENT if first_form == ONE_BY_ONE else ONE_BY_ONE
-    executors = [planner_of(engine)._executor(program, form, 1) for form in forms]
+    executors = [planner_of(engine)._executor(schedule, form, 1) for form in forms]
     assert tuple(each.dispatch_mode for each in executors) == forms
     size = constant_bytes(engine)
     assert same_outputs(*executors)
@@ -414,7 +414,7 @@ def test_executor_that_does_not_fit_leaks_nothing(
     device: DeviceInfo, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     engine = Engine(Options(device.index, tune="off"))
-    program = selection_of(engine, convolutions(), (0,)).program
+    schedule = selection_of(engine, convolutions(), (0,)).schedule
     with executor_of(engine, convolutions(), (0,)):
         size = constant_bytes(engine)
     real, buffers = cl.Buffer, list[cl.Buffer]()
@@ -426,10 +426,10 @@ def test_executor_that_does_not_fit_leaks_nothing(
     with monkeypatch.context() as patch:
         patch.setattr(cl, "Buffer", third_fails)
         with pytest.raises(TooLarge):
-            planner_of(engine)._executor(program, ONE_BY_ONE, 1)
+            planner_of(engine)._executor(schedule, ONE_BY_ONE, 1)
     assert len(buffers) == 2
     assert constant_bytes(engine) == 0
-    with planner_of(engine)._executor(program, ONE_BY_ONE, 1):
+    with planner_of(engine)._executor(schedule, ONE_BY_ONE, 1):
         assert constant_bytes(engine) == size
     engine.close()
 

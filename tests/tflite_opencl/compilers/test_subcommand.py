@@ -78,12 +78,12 @@ def test_specialised_kernels_are_shown_on_request(
     model: str, device: DeviceInfo, capsys: pytest.CaptureFixture[str]
 ) -> None:
     command = ["kernels", model, model, "--device", str(device.index), "--csv", "-"]
-    assert main([*command, "--literal"]) == 0
+    assert main([*command, "--specialised"]) == 0
     rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
-    literal = [row for row in rows if row["macros"].endswith(" literal")]
+    literal = [row for row in rows if row["macros"].endswith(" specialised")]
     assert len(literal) == sum(row["expected"] != "0" for row in rows) > 0
     for row in literal:
-        assert row["variant"].endswith(", literal")
+        assert row["variant"].endswith(", specialised")
         assert (row["built"], row["launches"], row["expected"]) == ("yes", "4", "0")
 
 

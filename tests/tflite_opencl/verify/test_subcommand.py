@@ -15,7 +15,7 @@ from PIL import Image
 
 from delegate import DeviceInfo
 from delegate.inspect import Tensor, read_model, write_model
-from delegate.launch import Program
+from delegate.launch import Schedule
 from delegate.plan import layout
 from delegate.plan.dispatch import calls
 from delegate.plan.layout import MemoryLayout, layout_of
@@ -53,10 +53,10 @@ class Verify:
         self._device, self._capsys = device, capsys
         self.firsts: dict[int, list[tuple[str, int]]] = {}  # node -> its kernels, with offsets
 
-        def noted(program: Program, *more: Any) -> MemoryLayout:
-            result = layout.layout_of(program, *more)
-            steps = [(s, launch) for s in program.steps for launch in s.alternative.launches]
-            if len(program.steps) > 5:  # not the verification of single alternatives
+        def noted(schedule: Schedule, *more: Any) -> MemoryLayout:
+            result = layout.layout_of(schedule, *more)
+            steps = [(s, launch) for s in schedule.steps for launch in s.alternative.launches]
+            if len(schedule.steps) > 5:  # not the verification of single alternatives
                 self.firsts = {}
                 for (step, launch), first in zip(steps, result.firsts, strict=True):
                     self.firsts.setdefault(step.node_index, []).append((launch.kernel, first))
@@ -195,8 +195,8 @@ def test_wrong_layout_is_found_only_with_other_nodes(
 
     honest = layout.plan_arena
 
-    def plan(program: Program, *more: Any) -> tuple[int, dict[Tensor, int]]:
-        tensors = [*honest(program, *more)[1]]
+    def plan(schedule: Schedule, *more: Any) -> tuple[int, dict[Tensor, int]]:
+        tensors = [*honest(schedule, *more)[1]]
         places = {t: 0 if t.index in (first, later) else n for n, t in enumerate(tensors, 1)}
         offsets = {t: 1024 * place for t, place in places.items()}
         return 1024 * (len(tensors) + 1), offsets

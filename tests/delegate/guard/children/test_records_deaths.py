@@ -100,7 +100,9 @@ def test_device_that_kills_every_child_is_given_up(
         records.blame(death)
 
 
-@pytest.mark.parametrize("file", ["add_vector", "runtime_persistent", "runtime_persistent_literal"])
+@pytest.mark.parametrize(
+    "file", ["add_vector", "runtime_persistent", "runtime_persistent_specialised"]
+)
 @pytest.mark.parametrize(("is_late", "count"), [(True, 1), (False, 3)], ids=["hangs", "deaths"])
 def test_kernel_file_whose_builds_kill_children_is_left_out(
     records: Records, is_late: bool, count: int, file: str

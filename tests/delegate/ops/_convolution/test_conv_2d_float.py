@@ -16,7 +16,7 @@ from delegate import DeviceInfo, OpenCLDelegate, ops
 from delegate.inspect import Node
 from delegate.launch import Constant
 from tests.support.cases import (
-    DRAWN_WAYS,
+    DRAWN_STRATEGIES,
     FUSED,
     LANES_4,
     LANES_8,
@@ -24,8 +24,8 @@ from tests.support.cases import (
     PLAIN,
     REGISTERS,
     SIMT,
-    WAYS,
-    Way,
+    STRATEGIES,
+    Strategy,
     assert_constants,
     changed,
     only_launch,
@@ -39,7 +39,12 @@ from tests.support.convolution import (
     of_geometry,
 )
 from tests.support.factories import refused
-from tests.support.floats import LIMITS, assert_float_or_refused, assert_float_ways, exact_doubles
+from tests.support.floats import (
+    LIMITS,
+    assert_float_or_refused,
+    assert_float_strategies,
+    exact_doubles,
+)
 from tests.support.model import chain_model, const, op, t
 from tests.support.nodes import CHANNELS, SIZES
 from tests.support.refusals import activated
@@ -71,7 +76,7 @@ STRIDED = float_convolution(kernel=(1, 1), stride=(2, 2))
 
 
 @pytest.mark.parametrize(
-    ("way", "case", "names"),
+    ("strategy", "case", "names"),
     [
         (SIMT, float_convolution(out_c=3), ["plain"]),
         (SIMT, float_convolution(out_c=61), ["tiled 4x4", "plain"]),
@@ -90,8 +95,10 @@ STRIDED = float_convolution(kernel=(1, 1), stride=(2, 2))
     ],
     ids=str,
 )
-def test_tiles_that_waste_least_then_plain(way: Way, case: Convolution, names: list[str]) -> None:
-    assert [alternative.name for alternative in ops.lower(case.node(), way.target)] == names
+def test_tiles_that_waste_least_then_plain(
+    strategy: Strategy, case: Convolution, names: list[str]
+) -> None:
+    assert [alternative.name for alternative in ops.lower(case.node(), strategy.target)] == names
 
 
 def test_plain_launch() -> None:
@@ -107,10 +114,12 @@ def test_plain_launch() -> None:
     }  # fmt: skip
 
 
-@pytest.mark.parametrize(("way", "keeps"), [(LANES_8, 1), (LANES_16, 0), (SIMT, 0)], ids=str)
-def test_short_sums_are_not_unrolled_where_they_fill_16_registers(way: Way, keeps: int) -> None:
+@pytest.mark.parametrize(("strategy", "keeps"), [(LANES_8, 1), (LANES_16, 0), (SIMT, 0)], ids=str)
+def test_short_sums_are_not_unrolled_where_they_fill_16_registers(
+    strategy: Strategy, keeps: int
+) -> None:
     case = float_convolution(size=(4, 112, 3), out_c=32, stride=(2, 2))
-    launch = only_launch(ops.lower(case.node(), way.target)[0])
+    launch = only_launch(ops.lower(case.node(), strategy.target)[0])
     assert launch.defines["IS_LITERAL"] == 1
     assert launch.defines.get("KEEPS_LOOPS", 0) == keeps
 
@@ -159,8 +168,8 @@ def test_rows_that_registers_keep_are_unrolled(
     ids=str,
 )
 def test_tiles_of_cores(case: Convolution, units: int, order: str, parts: int, blocks: int) -> None:
-    way = replace(LANES_16, facts={**LANES_16.facts, "compute_units": units})
-    launch = only_launch(ops.lower(case.node(), way.target)[0])
+    strategy = replace(LANES_16, facts={**LANES_16.facts, "compute_units": units})
+    launch = only_launch(ops.lower(case.node(), strategy.target)[0])
     assert [name for name in ("BY_PIXELS", "ASKS_AHEAD") if name in launch.defines] == [order]
     assert (launch.params["block_tiles"], launch.params["blocks"]) == (parts, blocks)
     assert launch.tiles == parts * blocks
@@ -171,10 +180,10 @@ def test_groups_of_many_items_go_by_channels_and_ask_for_nothing() -> None:
     assert not {"BY_PIXELS", "ASKS_AHEAD"} & {*launch.defines}
 
 
-@pytest.mark.parametrize("way", [*WAYS, *REGISTERS], ids=str)
-def test_constants_are_as_long_as_they_say(way: Way) -> None:
+@pytest.mark.parametrize("strategy", [*STRATEGIES, *REGISTERS], ids=str)
+def test_constants_are_as_long_as_they_say(strategy: Strategy) -> None:
     for case in (float_convolution(out_c=37), float_convolution(kernel=(1, 1), out_c=37)):
-        for alternative in ops.lower(case.node(), way.target):
+        for alternative in ops.lower(case.node(), strategy.target):
             assert_constants(only_launch(alternative))
 
 
@@ -267,10 +276,12 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize("way", [way for way in WAYS if way is not PLAIN], ids=str)
+@pytest.mark.parametrize(
+    "strategy", [strategy for strategy in STRATEGIES if strategy is not PLAIN], ids=str
+)
 @pytest.mark.parametrize("case", CASES, ids=str)
-def test_conv_2d_float(case: Convolution, way: Way, device: DeviceInfo) -> None:
-    names = assert_float_ways(case.node(), device, way)
+def test_conv_2d_float(case: Convolution, strategy: Strategy, device: DeviceInfo) -> None:
+    names = assert_float_strategies(case.node(), device, strategy)
     kind = "1x1" if case.kernel == case.stride == (1, 1) else "tiled"
     assert {name.split()[0] for name in names} == {"plain"} | ({kind} if case.out_c >= 4 else set())
 
@@ -284,15 +295,19 @@ PRODUCTS = [
 ]
 
 
-@pytest.mark.parametrize("way", [way for way in WAYS if way is not PLAIN], ids=str)
+@pytest.mark.parametrize(
+    "strategy", [strategy for strategy in STRATEGIES if strategy is not PLAIN], ids=str
+)
 @pytest.mark.parametrize("number", range(len(PRODUCTS)))
-def test_fully_connected_float(number: int, way: Way, device: DeviceInfo) -> None:
-    assert_float_ways(PRODUCTS[number], device, way)
+def test_fully_connected_float(number: int, strategy: Strategy, device: DeviceInfo) -> None:
+    assert_float_strategies(PRODUCTS[number], device, strategy)
 
 
-@given(case=float_convolutions(), way=DRAWN_WAYS, seed=st.integers(0, 99))
-def test_drawn_conv_2d_float(device: DeviceInfo, case: Convolution, way: Way, seed: int) -> None:
-    assert_float_or_refused(case.node(seed), device, way)
+@given(case=float_convolutions(), strategy=DRAWN_STRATEGIES, seed=st.integers(0, 99))
+def test_drawn_conv_2d_float(
+    device: DeviceInfo, case: Convolution, strategy: Strategy, seed: int
+) -> None:
+    assert_float_or_refused(case.node(seed), device, strategy)
 
 
 @given(
@@ -300,12 +315,12 @@ def test_drawn_conv_2d_float(device: DeviceInfo, case: Convolution, way: Way, se
     in_c=st.integers(1, 70),
     out_c=st.integers(1, 70),
     fused=st.sampled_from(FUSED),
-    way=DRAWN_WAYS,
+    strategy=DRAWN_STRATEGIES,
 )
 def test_drawn_fully_connected_float(
-    device: DeviceInfo, rows: int, in_c: int, out_c: int, fused: str, way: Way
+    device: DeviceInfo, rows: int, in_c: int, out_c: int, fused: str, strategy: Strategy
 ) -> None:
-    assert_float_or_refused(product((rows, in_c), out_c, fused), device, way)
+    assert_float_or_refused(product((rows, in_c), out_c, fused), device, strategy)
 
 
 def _outputs(node: Node, device: DeviceInfo, values: NDArray[Any]) -> list[NDArray[Any]]:

@@ -20,7 +20,7 @@ from tests.support.cases import (
     MANY_REGISTERS,
     PLAIN,
     SIMT,
-    Way,
+    Strategy,
     forced,
     require_isa,
 )
@@ -45,15 +45,15 @@ CASES: dict[str, Node] = {
         {"fused_activation_function": "RELU"},
     ),
 }
-WAYS = (PLAIN, SIMT, LANES_4, LANES_8, LANES_16, MANY_REGISTERS)
+STRATEGIES = (PLAIN, SIMT, LANES_4, LANES_8, LANES_16, MANY_REGISTERS)
 
 
-@pytest.mark.parametrize("way", WAYS, ids=str)
+@pytest.mark.parametrize("strategy", STRATEGIES, ids=str)
 @pytest.mark.parametrize("name", CASES)
-def test_products(name: str, way: Way, device: DeviceInfo) -> None:
-    require_isa(way, device)
+def test_products(name: str, strategy: Strategy, device: DeviceInfo) -> None:
+    require_isa(strategy, device)
     model = chain_model([CASES[name]])
-    with forced(way):
+    with forced(strategy):
         delegate = OpenCLDelegate(model, device.index, tune="off")
         made = interpreter(model, delegate)
     assert [reason for *_, reason in delegate.verdicts] == [None]

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from delegate import DeviceInfo, OpenCLDelegate, ops
 from tests.support.cases import (
-    DRAWN_WAYS,
+    DRAWN_STRATEGIES,
     FEW_REGISTERS,
     FUSED,
     LANES_4,
@@ -23,8 +23,8 @@ from tests.support.cases import (
     REGISTERS,
     SIMT,
     SOME_REGISTERS,
-    WAYS,
-    Way,
+    STRATEGIES,
+    Strategy,
     assert_constants,
     changed,
     only_launch,
@@ -37,7 +37,7 @@ from tests.support.convolution import (
     of_geometry,
 )
 from tests.support.factories import refused
-from tests.support.floats import assert_float_or_refused, assert_float_ways, exact_doubles
+from tests.support.floats import assert_float_or_refused, assert_float_strategies, exact_doubles
 from tests.support.model import chain_model
 from tests.support.nodes import CHANNELS, SIZES
 from tests.support.refusals import activated
@@ -54,7 +54,7 @@ AS_CONV = depthwise(size=(7, 8, 1), depth_multiplier=8)  # of one input channel:
 
 
 @pytest.mark.parametrize(
-    ("way", "case", "names"),
+    ("strategy", "case", "names"),
     [
         (SIMT, depthwise(size=(7, 5, 3)), ["plain"]),
         (SIMT, depthwise(), ["3x3 4x4", "vector 4x4", "plain"]),
@@ -80,8 +80,8 @@ AS_CONV = depthwise(size=(7, 8, 1), depth_multiplier=8)  # of one input channel:
     ],
     ids=str,
 )
-def test_alternatives(way: Way, case: Convolution, names: list[str]) -> None:
-    found = ops.lower(case.node(), way.target)
+def test_alternatives(strategy: Strategy, case: Convolution, names: list[str]) -> None:
+    found = ops.lower(case.node(), strategy.target)
     assert [alternative.name for alternative in found] == names
 
 
@@ -118,10 +118,10 @@ def test_bands(size: tuple[int, int, int], batch: int, bands: dict[str, int]) ->
     assert launch.tiles == batch * bands["bands"] * bands["parts"]
 
 
-@pytest.mark.parametrize("way", [*WAYS, *REGISTERS], ids=str)
-def test_constants_are_as_long_as_they_say(way: Way) -> None:
+@pytest.mark.parametrize("strategy", [*STRATEGIES, *REGISTERS], ids=str)
+def test_constants_are_as_long_as_they_say(strategy: Strategy) -> None:
     for case in (depthwise(), depthwise(size=(7, 5, 1), depth_multiplier=5)):
-        for alternative in ops.lower(case.node(), way.target):
+        for alternative in ops.lower(case.node(), strategy.target):
             assert_constants(only_launch(alternative))
 
 
@@ -184,15 +184,19 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize("way", [way for way in WAYS if way is not PLAIN], ids=str)
+@pytest.mark.parametrize(
+    "strategy", [strategy for strategy in STRATEGIES if strategy is not PLAIN], ids=str
+)
 @pytest.mark.parametrize("case", CASES, ids=str)
-def test_numbers(case: Convolution, way: Way, device: DeviceInfo) -> None:
-    assert_float_ways(case.node(), device, way)
+def test_numbers(case: Convolution, strategy: Strategy, device: DeviceInfo) -> None:
+    assert_float_strategies(case.node(), device, strategy)
 
 
-@given(case=float_convolutions(is_depthwise=True), way=DRAWN_WAYS, seed=st.integers(0, 99))
-def test_drawn(device: DeviceInfo, case: Convolution, way: Way, seed: int) -> None:
-    assert_float_or_refused(case.node(seed), device, way)
+@given(
+    case=float_convolutions(is_depthwise=True), strategy=DRAWN_STRATEGIES, seed=st.integers(0, 99)
+)
+def test_drawn(device: DeviceInfo, case: Convolution, strategy: Strategy, seed: int) -> None:
+    assert_float_or_refused(case.node(seed), device, strategy)
 
 
 def test_what_is_out_of_bounds_counts_nothing(device: DeviceInfo) -> None:

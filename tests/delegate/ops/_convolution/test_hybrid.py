@@ -23,8 +23,8 @@ from tests.support.cases import (
     PLAIN,
     SIMT,
     X86,
-    Way,
-    assert_exact_way,
+    Strategy,
+    assert_exact_strategy,
     changed,
     forced,
     quantization,
@@ -41,7 +41,7 @@ HAS_CHANNELS = RUNTIME.name != "tflite-runtime"
 READS_INT2 = RUNTIME.name != "tflite-runtime"  # which has no such type
 pytestmark = where_rows_are_known
 
-WAYS = (PLAIN, SIMT, LANES_8, LANES_16, *X86, *ARM_OR_OTHER, replace(DOTS[0], alternative=""))
+STRATEGIES = (PLAIN, SIMT, LANES_8, LANES_16, *X86, *ARM_OR_OTHER, replace(DOTS[0], alternative=""))
 Floats = NDArray[np.float32]
 ODD = np.array([np.inf, -np.inf, np.nan, 3e38, -3e38, 0.5], np.float32)
 
@@ -120,9 +120,9 @@ def hard_rows(depth: int, seed: int = 0) -> Floats:
     return np.stack(rows).astype(np.float32)
 
 
-@pytest.mark.parametrize("way", WAYS, ids=str)
+@pytest.mark.parametrize("strategy", STRATEGIES, ids=str)
 @pytest.mark.parametrize("asymmetric", [False, True], ids=["symmetric", "asymmetric"])
-def test_quantised_rows(device: DeviceInfo, way: Way, asymmetric: bool) -> None:
+def test_quantised_rows(device: DeviceInfo, strategy: Strategy, asymmetric: bool) -> None:
     """The weights are a unit matrix of a scale of 1, so the outputs are what the rows became."""
     depth = 37  # some values more than whole vectors
     rows = hard_rows(depth)
@@ -130,7 +130,7 @@ def test_quantised_rows(device: DeviceInfo, way: Way, asymmetric: bool) -> None:
     options = {"asymmetric_quantize_inputs": asymmetric}
     out = t((len(rows), depth))
     node = op("FULLY_CONNECTED", [t(rows.shape), unit], [out], options, version=9)
-    assert_exact_way(chain_model([node]), device, way, inputs=[[rows]])
+    assert_exact_strategy(chain_model([node]), device, strategy, inputs=[[rows]])
 
 
 CASES = [
@@ -155,10 +155,10 @@ PER_CHANNEL = [
 ]
 
 
-@pytest.mark.parametrize("way", WAYS, ids=str)
+@pytest.mark.parametrize("strategy", STRATEGIES, ids=str)
 @pytest.mark.parametrize("case", [*CASES, *(PER_CHANNEL if HAS_CHANNELS else [])], ids=str)
-def test_equals_the_reference(device: DeviceInfo, way: Way, case: Product) -> None:
-    assert_exact_way(chain_model([case.node()]), device, way)
+def test_equals_the_reference(device: DeviceInfo, strategy: Strategy, case: Product) -> None:
+    assert_exact_strategy(chain_model([case.node()]), device, strategy)
 
 
 @st.composite
@@ -191,7 +191,7 @@ def products(draw: st.DrawFn) -> Product:
     )
 
 
-test_drawn_products = drawn(products(), WAYS, assert_seeded_or_refused)
+test_drawn_products = drawn(products(), STRATEGIES, assert_seeded_or_refused)
 
 NODE = Product(asymmetric=True).node()
 
@@ -261,16 +261,18 @@ def test_processors_that_were_not_compared() -> None:
 AARCH64 = Rules(processor="aarch64", rows_round_by_adding=False)
 
 
-@pytest.mark.parametrize("way", [PLAIN, SIMT, LANES_8, LANES_16, *ARM_OR_OTHER], ids=str)
+@pytest.mark.parametrize("strategy", [PLAIN, SIMT, LANES_8, LANES_16, *ARM_OR_OTHER], ids=str)
 @pytest.mark.parametrize("rows", [1, 9])
-def test_sums_with_a_bias_that_are_rounded_once(device: DeviceInfo, way: Way, rows: int) -> None:
+def test_sums_with_a_bias_that_are_rounded_once(
+    device: DeviceInfo, strategy: Strategy, rows: int
+) -> None:
     """As on aarch64. The rows are whole numbers with a scale of 1, so that they stay what they are.
 
     Biases are about as large as products, or halves of their last places from a tie.
     """
     rng = np.random.default_rng(rows)
     depth, out_c = 31, 133
-    require_isa(way, device)
+    require_isa(strategy, device)
     values = rng.integers(-126, 127, (rows, depth)).astype(np.float32)
     values[:, 0] = 127
     weights = rng.integers(-127, 127, (out_c, depth), endpoint=True).astype(np.int8)
@@ -287,7 +289,7 @@ def test_sums_with_a_bias_that_are_rounded_once(device: DeviceInfo, way: Way, ro
         version=9,
     )
     model = chain_model([node])
-    with forced(replace(way, facts={**way.facts, "rules": AARCH64})):
+    with forced(replace(strategy, facts={**strategy.facts, "rules": AARCH64})):
         delegate = OpenCLDelegate(model, device.index, tune="off")
         (found,) = invoke(interpreter(model, delegate), [values])
     once = (products.astype(np.longdouble) + bias).astype(np.float32)

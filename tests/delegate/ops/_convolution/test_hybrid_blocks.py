@@ -23,8 +23,8 @@ from tests.support.cases import (
     PLAIN,
     SIMT,
     X86,
-    Way,
-    assert_exact_way,
+    Strategy,
+    assert_exact_strategy,
     changed,
     forced,
     require_isa,
@@ -40,7 +40,7 @@ pytestmark = [
     where_rows_are_known,
     pytest.mark.skipif(RUNTIME.name == "tflite-runtime", reason="it knows no blocks"),
 ]
-WAYS = (PLAIN, SIMT, LANES_8, LANES_16, *X86, *ARM_OR_OTHER, replace(DOTS[0], alternative=""))
+STRATEGIES = (PLAIN, SIMT, LANES_8, LANES_16, *X86, *ARM_OR_OTHER, replace(DOTS[0], alternative=""))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,11 +92,11 @@ CASES = [
     Product(shape=(7, 96), out_c=50),
     Product(shape=(2, 256), out_c=70, size=128),
 ]
-test_exact = exact(CASES, WAYS)
+test_exact = exact(CASES, STRATEGIES)
 
 
-@pytest.mark.parametrize("way", WAYS, ids=str)
-def test_rows_of_zeros_and_scales_of_zero(device: DeviceInfo, way: Way) -> None:
+@pytest.mark.parametrize("strategy", STRATEGIES, ids=str)
+def test_rows_of_zeros_and_scales_of_zero(device: DeviceInfo, strategy: Strategy) -> None:
     """What is 0 keeps TFLite's sign: (0 - zero * offset) * scale + bias."""
     node = Product(shape=(3, 64), out_c=16, has_bias=False).node()
     scales = np.zeros((16, 2), np.float16)
@@ -105,22 +105,22 @@ def test_rows_of_zeros_and_scales_of_zero(device: DeviceInfo, way: Way) -> None:
     rows = np.random.default_rng(1).standard_normal((3, 64)).astype(np.float32)
     rows[1] = 0
     sets = [[rows], [-np.abs(rows)], [0 * rows]]
-    assert_exact_way(chain_model([node]), device, way, inputs=sets)
+    assert_exact_strategy(chain_model([node]), device, strategy, inputs=sets)
 
 
 def rounded(values: NDArray[np.longdouble]) -> NDArray[np.float32]:
     return values.astype(np.float32)
 
 
-@pytest.mark.parametrize("way", [PLAIN, SIMT, LANES_8, LANES_16, *ARM_OR_OTHER], ids=str)
+@pytest.mark.parametrize("strategy", [PLAIN, SIMT, LANES_8, LANES_16, *ARM_OR_OTHER], ids=str)
 @pytest.mark.parametrize("rows", [1, 5])
-def test_sums_that_are_rounded_once(device: DeviceInfo, way: Way, rows: int) -> None:
+def test_sums_that_are_rounded_once(device: DeviceInfo, strategy: Strategy, rows: int) -> None:
     """As on aarch64. The rows are whole numbers with a scale of 1, and -28 for 0.
 
     Each block's product is added to the sum by one fused operation, and the zero point's, but the
     bias is not.
     """
-    require_isa(way, device)
+    require_isa(strategy, device)
     case = Product(shape=(rows, 1024), out_c=160, size=256)
     node = case.node()
     values = np.random.default_rng(rows).integers(-100, 155, case.shape, endpoint=True)
@@ -144,7 +144,7 @@ def test_sums_that_are_rounded_once(device: DeviceInfo, way: Way, rows: int) -> 
         twice = twice + rounded(of_block * scale)
     expected = rounded(once + 28 * offset.astype(np.longdouble)) + bias.data
     assert np.sum(expected != twice + np.float32(28) * offset + bias.data) > case.out_c // 16
-    with forced(replace(way, facts={**way.facts, "rules": AARCH64})):
+    with forced(replace(strategy, facts={**strategy.facts, "rules": AARCH64})):
         delegate = OpenCLDelegate(chain_model([node]), device.index, tune="off")
         (found,) = invoke(interpreter(chain_model([node]), delegate), [values.astype(np.float32)])
     np.testing.assert_array_equal(found, expected)
@@ -165,7 +165,7 @@ def products(draw: st.DrawFn) -> Product:
     )
 
 
-test_drawn = drawn(products(), WAYS, assert_seeded_or_refused)
+test_drawn = drawn(products(), STRATEGIES, assert_seeded_or_refused)
 
 NODE = Product().node()
 
@@ -240,9 +240,11 @@ def test_a_runtime_without_blocks() -> None:
     assert ops.lower(NODE, Target())
 
 
-@pytest.mark.parametrize("way", [PLAIN, SIMT, LANES_8, LANES_16], ids=str)
+@pytest.mark.parametrize("strategy", [PLAIN, SIMT, LANES_8, LANES_16], ids=str)
 @pytest.mark.parametrize("rows", [1, 9])
-def test_sums_of_long_blocks_that_are_rounded_once(device: DeviceInfo, way: Way, rows: int) -> None:
+def test_sums_of_long_blocks_that_are_rounded_once(
+    device: DeviceInfo, strategy: Strategy, rows: int
+) -> None:
     """As on aarch64. Rows of whole numbers from -100 to 155 have a scale of 1 and a zero of -28.
 
     Blocks are so long, and weights so large, that products with scales have more than 24 bits.
@@ -259,7 +261,7 @@ def test_sums_of_long_blocks_that_are_rounded_once(device: DeviceInfo, way: Way,
     given = [t(values.shape), stored, const(bias)]
     node = op("FULLY_CONNECTED", given, [t((rows, out_c))], options, version=12)
     model = chain_model([node])
-    with forced(replace(way, facts={**way.facts, "rules": AARCH64})):
+    with forced(replace(strategy, facts={**strategy.facts, "rules": AARCH64})):
         delegate = OpenCLDelegate(model, device.index, tune="off")
         (found,) = invoke(interpreter(model, delegate, "builtin"), [values])
     zero = np.longdouble(-28)

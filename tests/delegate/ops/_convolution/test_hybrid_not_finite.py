@@ -23,8 +23,8 @@ from tests.support.cases import (
     PLAIN,
     SIMT,
     X86,
-    Way,
-    assert_exact_way,
+    Strategy,
+    assert_exact_strategy,
     forced,
     require_isa,
 )
@@ -37,7 +37,7 @@ from tflite_opencl.conformance.cases.rnns import rnn
 
 pytestmark = where_rows_are_known
 
-WAYS = (PLAIN, SIMT, LANES_8, LANES_16, *X86, *ARM_OR_OTHER, *NVIDIA)
+STRATEGIES = (PLAIN, SIMT, LANES_8, LANES_16, *X86, *ARM_OR_OTHER, *NVIDIA)
 MOST = 3e38
 INF = np.inf
 # What some places of a row hold; each of the last three has a range that no float holds.
@@ -104,36 +104,36 @@ def _sets(shape: tuple[int, ...]) -> list[list[NDArray[np.float32]]]:
     return sets
 
 
-@pytest.mark.parametrize("way", WAYS, ids=str)
+@pytest.mark.parametrize("strategy", STRATEGIES, ids=str)
 @pytest.mark.parametrize("name", NODES)
-def test_products(name: str, way: Way, device: DeviceInfo) -> None:
+def test_products(name: str, strategy: Strategy, device: DeviceInfo) -> None:
     (source,) = (each for each in NODES[name].inputs if each and each.data is None)
-    assert_exact_way(chain_model([NODES[name]]), device, way, inputs=_sets(source.shape))
+    assert_exact_strategy(chain_model([NODES[name]]), device, strategy, inputs=_sets(source.shape))
 
 
-@pytest.mark.parametrize("way", WAYS[:3], ids=str)
+@pytest.mark.parametrize("strategy", STRATEGIES[:3], ids=str)
 @pytest.mark.parametrize("name", STATEFUL)
-def test_one_step(name: str, way: Way, device: DeviceInfo) -> None:
+def test_one_step(name: str, strategy: Strategy, device: DeviceInfo) -> None:
     """The next step's rows have NaN."""
     for (values,) in _sets(STATEFUL[name].inputs[0].shape):
-        assert_exact_way(write_model(STATEFUL[name]), device, way, inputs=[[values]])
+        assert_exact_strategy(write_model(STATEFUL[name]), device, strategy, inputs=[[values]])
 
 
-@pytest.mark.parametrize("way", WAYS[:3], ids=str)
+@pytest.mark.parametrize("strategy", STRATEGIES[:3], ids=str)
 @pytest.mark.parametrize("form", LSTMS)
-def test_one_step_of_an_lstm(form: str, way: Way, device: DeviceInfo) -> None:
+def test_one_step_of_an_lstm(form: str, strategy: Strategy, device: DeviceInfo) -> None:
     """What is finite is in bound: TANH and LOGISTIC are the device's own."""
-    require_isa(way, device)
+    require_isa(strategy, device)
     for (values,) in _sets(LSTMS[form].inputs[0].shape):
-        with forced(way):
+        with forced(strategy):
             assert_within(
                 write_model(LSTMS[form]), device, lambda _: [np.array(1e-6)], inputs=[[values]]
             )
 
 
-@pytest.mark.parametrize("way", WAYS[:3], ids=str)
+@pytest.mark.parametrize("strategy", STRATEGIES[:3], ids=str)
 @pytest.mark.parametrize("value", [INF, -INF])
-def test_pictures_of_nothing_else(value: float, way: Way, device: DeviceInfo) -> None:
+def test_pictures_of_nothing_else(value: float, strategy: Strategy, device: DeviceInfo) -> None:
     """Taps that meet no pixel add nothing, which 0 times an infinite scale would."""
     case = ConvCase(op="TRANSPOSE_CONV", size=(3, 9, 1), kernel=(1, 3), out_c=8)
     node = replace(case, has_bias=False).node("hybrid", None)
@@ -141,4 +141,4 @@ def test_pictures_of_nothing_else(value: float, way: Way, device: DeviceInfo) ->
     weights = replace(node.inputs[1], data=np.full((8, 1, 3, 1), 3, np.int8))
     node = replace(node, inputs=(node.inputs[0], weights, *node.inputs[2:]))
     picture = np.full((1, 3, 9, 1), value, np.float32)
-    assert_exact_way(chain_model([node]), device, way, inputs=[[picture]])
+    assert_exact_strategy(chain_model([node]), device, strategy, inputs=[[picture]])

@@ -22,8 +22,8 @@ from tests.support.cases import (
     SIMT,
     VNNI,
     X86,
-    Way,
-    assert_exact_way,
+    Strategy,
+    assert_exact_strategy,
     changed,
     quantization,
     refusal,
@@ -37,7 +37,7 @@ from tflite_opencl.models.build import stored_as
 
 pytestmark = where_rows_are_known
 
-WAYS = (PLAIN, SIMT, LANES_8, LANES_16, *X86, *ARM_OR_OTHER)
+STRATEGIES = (PLAIN, SIMT, LANES_8, LANES_16, *X86, *ARM_OR_OTHER)
 READS_INT4 = RUNTIME.name != "tflite-runtime"  # it reads two of them as one
 DEPTHWISE = ConvCase(op="DEPTHWISE_CONV_2D", size=(7, 6, 17), batch=2)
 CASES = {
@@ -69,17 +69,17 @@ LARGE = ConvCase(size=(65, 64, 4), kernel=(1, 1), out_c=3, batch=2).node(HYBRID[
 BUILT = [LARGE]
 
 
-@pytest.mark.parametrize("way", WAYS, ids=str)
+@pytest.mark.parametrize("strategy", STRATEGIES, ids=str)
 @pytest.mark.parametrize("name", NODES)
-def test_equals_the_reference(device: DeviceInfo, way: Way, name: str) -> None:
+def test_equals_the_reference(device: DeviceInfo, strategy: Strategy, name: str) -> None:
     if "int4" in name and not READS_INT4:
         pytest.skip("tflite-runtime reads two weights as one")
-    assert_exact_way(chain_model([NODES[name]]), device, way)
+    assert_exact_strategy(chain_model([NODES[name]]), device, strategy)
 
 
-@pytest.mark.parametrize("way", WAYS, ids=str)
+@pytest.mark.parametrize("strategy", STRATEGIES, ids=str)
 @pytest.mark.parametrize("kind", HYBRID)
-def test_pictures_of_many_parts(device: DeviceInfo, way: Way, kind: str) -> None:
+def test_pictures_of_many_parts(device: DeviceInfo, strategy: Strategy, kind: str) -> None:
     """Half steps and wide ranges; the outputs are what the pictures became."""
     rows = hard_rows(67, seed=3)  # 480 rows: 32,160 floats, no multiple of a part
     pictures = np.stack([rows, rows[::-1] * np.float32(3)])[..., None]
@@ -90,7 +90,7 @@ def test_pictures_of_many_parts(device: DeviceInfo, way: Way, kind: str) -> None
     bias = const(np.zeros(2, np.float32))
     node = op("CONV_2D", [t(pictures.shape), both, bias], [out], options, version=5)
     sets = [[pictures], [np.abs(pictures)], [pictures / np.float32(1e6)]]
-    assert_exact_way(chain_model([node]), device, way, inputs=sets)
+    assert_exact_strategy(chain_model([node]), device, strategy, inputs=sets)
 
 
 @pytest.mark.parametrize(
@@ -136,7 +136,7 @@ def nodes(draw: st.DrawFn) -> Node:
     return case.node(kind, None) if case.fits else DEPTHWISE.node(kind, None)
 
 
-test_drawn_convolutions = drawn(nodes(), WAYS, assert_case_or_refused)
+test_drawn_convolutions = drawn(nodes(), STRATEGIES, assert_case_or_refused)
 
 CONV, DEEP = NODES["conv_hybrid"], NODES["depthwise_hybrid_per_channel"]
 

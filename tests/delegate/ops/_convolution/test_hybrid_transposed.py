@@ -19,8 +19,8 @@ from tests.support.cases import (
     LANES_16,
     PLAIN,
     SIMT,
-    Way,
-    assert_exact_way,
+    Strategy,
+    assert_exact_strategy,
     changed,
     forced,
     quantization,
@@ -33,7 +33,7 @@ from tflite_opencl.conformance.cases._convolution import HYBRID, ConvCase
 
 pytestmark = where_rows_are_known
 
-WAYS = (PLAIN, SIMT, LANES_4, LANES_8, LANES_16)
+STRATEGIES = (PLAIN, SIMT, LANES_4, LANES_8, LANES_16)
 CASES = {
     "usual": ConvCase(op="TRANSPOSE_CONV", size=(4, 5, 3), stride=(2, 2), batch=2),
     "one": ConvCase(op="TRANSPOSE_CONV", size=(1, 1, 1), kernel=(1, 1), out_c=1),
@@ -60,10 +60,10 @@ NODES = {
 }
 
 
-@pytest.mark.parametrize("way", WAYS, ids=str)
+@pytest.mark.parametrize("strategy", STRATEGIES, ids=str)
 @pytest.mark.parametrize("name", NODES)
-def test_equals_the_reference(device: DeviceInfo, way: Way, name: str) -> None:
-    assert_exact_way(chain_model([NODES[name]]), device, way)
+def test_equals_the_reference(device: DeviceInfo, strategy: Strategy, name: str) -> None:
+    assert_exact_strategy(chain_model([NODES[name]]), device, strategy)
 
 
 def test_vectors_then_plain() -> None:
@@ -80,7 +80,9 @@ def test_hard_pictures(device: DeviceInfo, kind: str) -> None:
     rows = hard_rows(20, seed=5)
     pictures = np.stack([rows, rows[::-1] * np.float32(3)])[..., None].repeat(3, -1)
     case = ConvCase(op="TRANSPOSE_CONV", size=pictures.shape[1:], stride=(2, 2), batch=2)
-    assert_exact_way(chain_model([case.node(kind, None)]), device, LANES_8, inputs=[[pictures]])
+    assert_exact_strategy(
+        chain_model([case.node(kind, None)]), device, LANES_8, inputs=[[pictures]]
+    )
 
 
 NODE = NODES["usual_hybrid"]
@@ -106,8 +108,8 @@ test_refusal = refused(
 )
 
 
-@pytest.mark.parametrize("way", WAYS, ids=str)
-def test_products_that_are_added_and_rounded_once(device: DeviceInfo, way: Way) -> None:
+@pytest.mark.parametrize("strategy", STRATEGIES, ids=str)
+def test_products_that_are_added_and_rounded_once(device: DeviceInfo, strategy: Strategy) -> None:
     """As on aarch64. Pictures of multiples of 3 have a scale of 3 and a zero point of -28."""
     depth = 23
     case = ConvCase(op="TRANSPOSE_CONV", size=(3, 5, depth), kernel=(1, 1), stride=(1, 1))
@@ -128,7 +130,7 @@ def test_products_that_are_added_and_rounded_once(device: DeviceInfo, way: Way) 
         twice = product * np.float32(3) + twice
     assert np.sum(once != twice) > once.size // 8, "nothing was compared"
     model = chain_model([node])
-    with forced(replace(way, facts={**way.facts, "rules": AARCH64})):
+    with forced(replace(strategy, facts={**strategy.facts, "rules": AARCH64})):
         delegate = OpenCLDelegate(model, device.index, tune="off")
         picture = (3 * values).astype(np.float32)
         (found,) = invoke(interpreter(model, delegate), [picture])
@@ -156,4 +158,4 @@ def nodes(draw: st.DrawFn) -> Node:
     return case.node(draw(st.sampled_from(HYBRID)), None)
 
 
-test_drawn = drawn(nodes(), WAYS, assert_case_or_refused)
+test_drawn = drawn(nodes(), STRATEGIES, assert_case_or_refused)

@@ -18,7 +18,7 @@ from delegate.launch import Constant
 from delegate.ops._launches.wide_sums import TWICE, WIDE
 from delegate.target import Rules
 from tests.support.cases import (
-    DRAWN_WAYS,
+    DRAWN_STRATEGIES,
     FUSED,
     LANES_8,
     LANES_16,
@@ -26,11 +26,11 @@ from tests.support.cases import (
     REGISTERS,
     SEEDS,
     SIMT,
-    WAYS,
-    Way,
+    STRATEGIES,
+    Strategy,
     assert_constants,
     assert_exact_or_refused,
-    assert_exact_way,
+    assert_exact_strategy,
     changed,
     only_launch,
     quantization,
@@ -56,7 +56,7 @@ OLDER = Rules(int16_sums_of_int32=True)
 
 
 @pytest.mark.parametrize(
-    ("way", "case", "names"),
+    ("strategy", "case", "names"),
     [
         (SIMT, CONV, ["tiled 4x1", "plain"]),
         (SIMT, replace(CONV, out_c=3), ["plain"]),
@@ -70,8 +70,8 @@ OLDER = Rules(int16_sums_of_int32=True)
     ],
     ids=str,
 )
-def test_vectors_then_plain(way: Way, case: Convolution, names: list[str]) -> None:
-    found = ops.lower(case.node(), way.target)
+def test_vectors_then_plain(strategy: Strategy, case: Convolution, names: list[str]) -> None:
+    found = ops.lower(case.node(), strategy.target)
     assert [alternative.name for alternative in found] == names
     for alternative in found:
         assert_constants(only_launch(alternative))
@@ -208,26 +208,26 @@ DEEP_CASES = [
 ]
 
 
-@pytest.mark.parametrize("way", [PLAIN, SIMT, *REGISTERS, LANES_8], ids=str)
+@pytest.mark.parametrize("strategy", [PLAIN, SIMT, *REGISTERS, LANES_8], ids=str)
 @pytest.mark.parametrize("case", [*CASES, *DEEP_CASES], ids=str)
-def test_int16(case: Convolution, way: Way, device: DeviceInfo) -> None:
-    assert_exact_way(chain_model([case.node()]), device, way)
+def test_int16(case: Convolution, strategy: Strategy, device: DeviceInfo) -> None:
+    assert_exact_strategy(chain_model([case.node()]), device, strategy)
 
 
-@pytest.mark.parametrize("way", [*WAYS, *REGISTERS], ids=str)
+@pytest.mark.parametrize("strategy", [*STRATEGIES, *REGISTERS], ids=str)
 @pytest.mark.parametrize("kernel", [(1, 1), (9, 7)], ids=["one_tap", "63_taps"])
-def test_sums_at_the_ends(kernel: tuple[int, int], way: Way, device: DeviceInfo) -> None:
+def test_sums_at_the_ends(kernel: tuple[int, int], strategy: Strategy, device: DeviceInfo) -> None:
     case = replace(CONV, size=(9, 7, 600), kernel=kernel, padding="VALID", multiplier=2.0**-18)
     node = case.node()
     weights = node.inputs[1]
     assert weights is not None
     node = changed(node, 1, data=np.full(weights.shape, -127, np.int8))
     inputs = [[np.full((1, 9, 7, 600), value, np.int16)] for value in (-32768, 32767)]
-    assert_exact_way(chain_model([node]), device, way, inputs=inputs)
+    assert_exact_strategy(chain_model([node]), device, strategy, inputs=inputs)
 
 
-@pytest.mark.parametrize("way", [PLAIN, LANES_8], ids=str)
-def test_sums_beside_ties(way: Way, device: DeviceInfo) -> None:
+@pytest.mark.parametrize("strategy", [PLAIN, LANES_8], ids=str)
+def test_sums_beside_ties(strategy: Strategy, device: DeviceInfo) -> None:
     # The bias alone is the sum: beside those where a result steps to the next.
     rng = np.random.default_rng(1)
     case = replace(CONV, size=(1, 1, 1), kernel=(1, 1), out_c=1000, per_channel=True)
@@ -241,48 +241,52 @@ def test_sums_beside_ties(way: Way, device: DeviceInfo) -> None:
     bias[::2] *= -1
     node = changed(node, 2, data=bias, quantization=None)
     inputs = [[np.zeros((1, 1, 1, 1), np.int16)]]
-    assert_exact_way(chain_model([node]), device, way, inputs=inputs)
+    assert_exact_strategy(chain_model([node]), device, strategy, inputs=inputs)
 
 
-@pytest.mark.parametrize("way", [PLAIN, SIMT, *REGISTERS, LANES_8], ids=str)
-def test_groups(way: Way, device: DeviceInfo) -> None:
+@pytest.mark.parametrize("strategy", [PLAIN, SIMT, *REGISTERS, LANES_8], ids=str)
+def test_groups(strategy: Strategy, device: DeviceInfo) -> None:
     case = replace(CONV, size=(7, 5, 6), out_c=9, per_channel=True)
     model = chain_model([replace(case, groups=3).node()])
-    assert assert_exact_way(model, device, way) == {"plain"}
+    assert assert_exact_strategy(model, device, strategy) == {"plain"}
 
 
 @pytest.mark.skipif(not RULES.int16_sums_of_int32, reason="this TFLite misreads int32 biases")
-@pytest.mark.parametrize("way", [PLAIN, SIMT, *REGISTERS, LANES_8], ids=str)
+@pytest.mark.parametrize("strategy", [PLAIN, SIMT, *REGISTERS, LANES_8], ids=str)
 @pytest.mark.parametrize("multiplier", [2.0**-9, 1.7, 2.0**-20])
-def test_int32_bias(multiplier: float, way: Way, device: DeviceInfo) -> None:
+def test_int32_bias(multiplier: float, strategy: Strategy, device: DeviceInfo) -> None:
     case = replace(CONV, multiplier=multiplier)
-    assert_exact_way(chain_model([replace(case, bias_dtype="int32").node()]), device, way)
+    assert_exact_strategy(chain_model([replace(case, bias_dtype="int32").node()]), device, strategy)
 
 
 # CONV_2D must have one.
-@pytest.mark.parametrize("way", [PLAIN, LANES_8], ids=str)
+@pytest.mark.parametrize("strategy", [PLAIN, LANES_8], ids=str)
 @pytest.mark.parametrize("multiplier", [2.0**-9, 2.0**-9 * 0.71])
-def test_depthwise_without_a_bias(multiplier: float, way: Way, device: DeviceInfo) -> None:
+def test_depthwise_without_a_bias(
+    multiplier: float, strategy: Strategy, device: DeviceInfo
+) -> None:
     case = replace(DEPTHWISE, size=(23, 19, 11), multiplier=multiplier)
-    assert_exact_way(chain_model([replace(case, has_bias=False).node()]), device, way)
+    assert_exact_strategy(chain_model([replace(case, has_bias=False).node()]), device, strategy)
 
 
-@given(case=convolutions16(), way=DRAWN_WAYS, seed=SEEDS)
-def test_drawn_conv_2d(device: DeviceInfo, case: Convolution, way: Way, seed: int) -> None:
-    assert_exact_or_refused(chain_model([case.node(seed)]), device, way, seed)
+@given(case=convolutions16(), strategy=DRAWN_STRATEGIES, seed=SEEDS)
+def test_drawn_conv_2d(
+    device: DeviceInfo, case: Convolution, strategy: Strategy, seed: int
+) -> None:
+    assert_exact_or_refused(chain_model([case.node(seed)]), device, strategy, seed)
 
 
 @given(
     case=convolutions16(is_depthwise=True),
     has_bias=st.booleans(),
-    way=DRAWN_WAYS,
+    strategy=DRAWN_STRATEGIES,
     seed=SEEDS,
 )
 def test_drawn_depthwise(
-    device: DeviceInfo, case: Convolution, has_bias: bool, way: Way, seed: int
+    device: DeviceInfo, case: Convolution, has_bias: bool, strategy: Strategy, seed: int
 ) -> None:
     model = chain_model([replace(case, has_bias=has_bias).node(seed)])
-    assert_exact_or_refused(model, device, way, seed)
+    assert_exact_or_refused(model, device, strategy, seed)
 
 
 NODES = {"CONV_2D_int16": NODE, "DEPTHWISE_CONV_2D_int16": DEEP}

@@ -14,7 +14,7 @@ import pytest
 
 from delegate import DeviceInfo, ops
 from tests.delegate.ops._convolution.test_hybrid_blocks import Product
-from tests.support.cases import DOTPROD, EMULATED_DOTPROD, Way, assert_exact_way, changed
+from tests.support.cases import DOTPROD, EMULATED_DOTPROD, Strategy, assert_exact_strategy, changed
 from tests.support.compare import RUNTIME
 from tests.support.hybrid import assert_packed_once
 from tests.support.model import chain_model
@@ -48,18 +48,18 @@ def test_weights_are_packed_once_for_any_rows() -> None:
     assert_packed_once(launches, "weights", "scales")
 
 
-ways = pytest.mark.parametrize("way", [DOTPROD, EMULATED_DOTPROD], ids=str)
+strategies = pytest.mark.parametrize("strategy", [DOTPROD, EMULATED_DOTPROD], ids=str)
 
 
-@ways
+@strategies
 @pytest.mark.parametrize("case", CASES, ids=str)
-def test_exact(case: Product, device: DeviceInfo, way: Way) -> None:
-    taken = assert_exact_way(chain_model([case.node()]), device, way)
+def test_exact(case: Product, device: DeviceInfo, strategy: Strategy) -> None:
+    taken = assert_exact_strategy(chain_model([case.node()]), device, strategy)
     assert {name.split()[0] for name in taken} == {"dotprod"}
 
 
-@ways
-def test_scales_of_every_size(device: DeviceInfo, way: Way) -> None:
+@strategies
+def test_scales_of_every_size(device: DeviceInfo, strategy: Strategy) -> None:
     """Halves of either sign, 0 and those without a leading 1 among them."""
     node = Product(shape=(2, 256), out_c=40).node()
     blocks = node.inputs[1].blocks if node.inputs[1] is not None else None
@@ -68,4 +68,4 @@ def test_scales_of_every_size(device: DeviceInfo, way: Way) -> None:
     bits[(bits & 0x7C00) == 0x7C00] &= 0x83FF  # neither infinite nor NaN
     bits[0] = 0x8000, 0, 1, 0x8001, 0x03FF, 0x0400, 0x7BFF, 0xFBFF
     node = changed(node, 1, blocks=replace(blocks, scales=bits.view(np.float16)))
-    assert_exact_way(chain_model([node]), device, way)
+    assert_exact_strategy(chain_model([node]), device, strategy)

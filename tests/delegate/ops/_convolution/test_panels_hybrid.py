@@ -18,9 +18,9 @@ from tests.support.cases import (
     DOTPROD,
     I8MM,
     SEEDS,
-    Way,
+    Strategy,
     assert_exact_or_refused,
-    assert_exact_way,
+    assert_exact_strategy,
 )
 from tests.support.hybrid import assert_packed_once
 from tests.support.model import chain_model
@@ -28,13 +28,13 @@ from tests.support.tiers import where_rows_are_known
 from tflite_opencl.conformance.cases._convolution import HYBRID, ConvCase
 
 pytestmark = where_rows_are_known
-ways = pytest.mark.parametrize("way", ARM, ids=str)
+strategies = pytest.mark.parametrize("strategy", ARM, ids=str)
 
 # What lower() returns.
 
 
-def _names(node: Node, way: Way) -> list[str]:
-    return [each.name for each in ops.lower(node, way.target)]
+def _names(node: Node, strategy: Strategy) -> list[str]:
+    return [each.name for each in ops.lower(node, strategy.target)]
 
 
 @pytest.mark.parametrize(
@@ -55,11 +55,11 @@ def test_blocks_of_rows(rows: int, names: list[str]) -> None:
     assert found[-1] == "plain"
 
 
-@pytest.mark.parametrize("way", [DOTPROD, I8MM], ids=str)
-def test_weights_are_packed_once_for_any_rows(way: Way) -> None:
+@pytest.mark.parametrize("strategy", [DOTPROD, I8MM], ids=str)
+def test_weights_are_packed_once_for_any_rows(strategy: Strategy) -> None:
     """A language model's prefill and decode share them."""
     cases = [Product(shape=(rows, 37)).node() for rows in (1, 3, 128)]
-    launches = [ops.lower(node, way.target)[0].launches[-1] for node in cases]
+    launches = [ops.lower(node, strategy.target)[0].launches[-1] for node in cases]
     assert_packed_once(launches, "weights")
 
 
@@ -71,9 +71,9 @@ def test_not_of_few_channels() -> None:
 # Its numbers.
 
 
-def _assert_exact(node: Node, device: DeviceInfo, way: Way) -> None:
-    taken = assert_exact_way(chain_model([node]), device, way)
-    assert {name.split()[0] for name in taken} == {way.alternative}
+def _assert_exact(node: Node, device: DeviceInfo, strategy: Strategy) -> None:
+    taken = assert_exact_strategy(chain_model([node]), device, strategy)
+    assert {name.split()[0] for name in taken} == {strategy.alternative}
 
 
 PRODUCTS = [
@@ -104,20 +104,20 @@ CONVOLUTIONS = [
 BUILT = [case.node() for case in PRODUCTS] + [case.node(HYBRID[1], None) for case in CONVOLUTIONS]
 
 
-@ways
+@strategies
 @pytest.mark.parametrize("case", [*PRODUCTS, *(PER_CHANNEL if HAS_CHANNELS else [])], ids=str)
-def test_fully_connected(case: Product, device: DeviceInfo, way: Way) -> None:
-    _assert_exact(case.node(), device, way)
+def test_fully_connected(case: Product, device: DeviceInfo, strategy: Strategy) -> None:
+    _assert_exact(case.node(), device, strategy)
 
 
-@ways
+@strategies
 @pytest.mark.parametrize("kind", HYBRID)
 @pytest.mark.parametrize("case", CONVOLUTIONS, ids=str)
-def test_conv_2d(case: ConvCase, kind: str, device: DeviceInfo, way: Way) -> None:
-    _assert_exact(case.node(kind, None), device, way)
+def test_conv_2d(case: ConvCase, kind: str, device: DeviceInfo, strategy: Strategy) -> None:
+    _assert_exact(case.node(kind, None), device, strategy)
 
 
-@pytest.mark.parametrize("way", [DOTPROD, I8MM], ids=str)
+@pytest.mark.parametrize("strategy", [DOTPROD, I8MM], ids=str)
 @given(case=products_of((1, 12), (16, 70)), seed=SEEDS)
-def test_drawn_products(device: DeviceInfo, case: Product, seed: int, way: Way) -> None:
-    assert_exact_or_refused(chain_model([case.node(seed)]), device, way, seed)
+def test_drawn_products(device: DeviceInfo, case: Product, seed: int, strategy: Strategy) -> None:
+    assert_exact_or_refused(chain_model([case.node(seed)]), device, strategy, seed)

@@ -25,10 +25,10 @@ from tests.support.cases import (
     NATIVE,
     REGISTERS,
     SIMT,
+    STRATEGIES,
     VNNI,
-    WAYS,
     X86,
-    Way,
+    Strategy,
     assert_constants,
 )
 from tests.support.factories import assert_seeded_or_refused, drawn, exact
@@ -39,7 +39,7 @@ WINDOWS = [(2, 2), (3, 2), (4, 2), (5, 2), (5, 1), (3, 3), (4, 3), (5, 4), (2, 4
 
 
 @pytest.mark.parametrize(
-    ("way", "case", "names"),
+    ("strategy", "case", "names"),
     [
         (SIMT, Transposed(), ["float4 4x8"]),
         (SIMT, Transposed(out_c=1), ["float4 4x4"]),  # four phases
@@ -62,8 +62,8 @@ WINDOWS = [(2, 2), (3, 2), (4, 2), (5, 2), (5, 1), (3, 3), (4, 3), (5, 4), (2, 4
     ],
     ids=str,
 )
-def test_names(way: Way, case: Transposed, names: list[str]) -> None:
-    found = ops.lower(case.node(), way.target)
+def test_names(strategy: Strategy, case: Transposed, names: list[str]) -> None:
+    found = ops.lower(case.node(), strategy.target)
     assert [a.name for a in found if a.name.startswith("phases")] == [f"phases {n}" for n in names]
     for launch in (launch for alternative in found for launch in alternative.launches):
         assert_constants(launch)
@@ -101,8 +101,8 @@ def test_constants_of_another_size_are_known() -> None:
     node = case.node()
     larger = replace(case, size=(8, 7, 64)).node()
     larger = replace(larger, inputs=(larger.inputs[0], node.inputs[1], *larger.inputs[2:]))
-    for way in (SIMT, LANES_8, *X86):
-        first, second = (ops.lower(each, way.target)[0].launches[0] for each in (node, larger))
+    for strategy in (SIMT, LANES_8, *X86):
+        first, second = (ops.lower(each, strategy.target)[0].launches[0] for each in (node, larger))
         for name in ("weights", "channels"):
             constants = first.params[name], second.params[name]
             assert all(isinstance(each, Constant) for each in constants)
@@ -127,7 +127,7 @@ test_windows = exact(
     ],
     (SIMT, LANES_8),
 )
-test_ways = exact(
+test_strategies = exact(
     [
         Transposed(
             kernel=(4, 5), size=(6, 5, in_c), out_c=out_c, dtype=dtype, batch=2, fused="RELU"
@@ -135,7 +135,14 @@ test_ways = exact(
         for in_c, out_c in ((1, 3), (33, 17), (512, 2))
         for dtype in ("uint8", "int8")
     ],
-    (LANES_4, LANES_16, *X86, AMX, *REGISTERS, *(replace(way, alternative="") for way in DOTS)),
+    (
+        LANES_4,
+        LANES_16,
+        *X86,
+        AMX,
+        *REGISTERS,
+        *(replace(strategy, alternative="") for strategy in DOTS),
+    ),
 )
 test_emulated = exact(
     [Transposed(size=(6, 5, 16), out_c=16, dtype=dtype) for dtype in ("uint8", "int8")],
@@ -174,5 +181,5 @@ def generators(draw: st.DrawFn) -> Transposed:
     )
 
 
-test_drawn = drawn(generators(), WAYS, assert_seeded_or_refused)
+test_drawn = drawn(generators(), STRATEGIES, assert_seeded_or_refused)
 test_drawn_x86 = drawn(generators(), X86, assert_seeded_or_refused)

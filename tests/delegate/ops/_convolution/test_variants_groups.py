@@ -18,10 +18,10 @@ from tests.support.cases import (
     LANES_8,
     SEEDS,
     SIMT,
-    Way,
+    Strategy,
     assert_constants,
     assert_exact_or_refused,
-    assert_exact_way,
+    assert_exact_strategy,
     changed,
     only_launch,
     quantization,
@@ -116,13 +116,13 @@ WITH_INT8 = [
 ]
 
 
-@pytest.mark.parametrize("way", GROUPS, ids=str)
+@pytest.mark.parametrize("strategy", GROUPS, ids=str)
 @pytest.mark.parametrize(
     ("groups", "case"), [pytest.param(n, c, id=f"{n}_groups-{c}") for n, c in WITH_INT8]
 )
-def test_groups(groups: int, case: Convolution, way: Way, device: DeviceInfo) -> None:
+def test_groups(groups: int, case: Convolution, strategy: Strategy, device: DeviceInfo) -> None:
     model = chain_model([grouped(case.node(), groups)])
-    names = assert_exact_way(model, device, way)
+    names = assert_exact_strategy(model, device, strategy)
     assert names == {"plain"} or case.size[2] == 1
 
 
@@ -151,13 +151,13 @@ def test_float_groups(groups: int, fused: str, device: DeviceInfo) -> None:
     assert_within(chain_model([grouped(node, groups)]), device, bounds)
 
 
-@given(case=convolutions(), groups=st.integers(2, 4), way=st.sampled_from(GROUPS), seed=SEEDS)
+@given(case=convolutions(), groups=st.integers(2, 4), strategy=st.sampled_from(GROUPS), seed=SEEDS)
 def test_drawn_groups(
-    device: DeviceInfo, case: Convolution, groups: int, way: Way, seed: int
+    device: DeviceInfo, case: Convolution, groups: int, strategy: Strategy, seed: int
 ) -> None:
     case = replace(case, out_c=groups * -(-case.out_c // groups))
     model = chain_model([grouped(case.node(seed), groups)])
-    assert_exact_or_refused(model, device, way, seed)
+    assert_exact_or_refused(model, device, strategy, seed)
 
 
 NODES = {"CONV_2D_groups": NODE, "CONV_2D_groups_float": FLOAT}

@@ -16,7 +16,14 @@ from delegate import DeviceInfo, ops
 from delegate.inspect import Node
 from delegate.target import Target
 from tests.delegate.ops.test_fully_connected import Product
-from tests.support.cases import EVERY_WAY, NO_FACTS, Way, assert_exact_way, changed, refusal
+from tests.support.cases import (
+    EVERY_STRATEGY,
+    NO_FACTS,
+    Strategy,
+    assert_exact_strategy,
+    changed,
+    refusal,
+)
 from tests.support.convolution import Convolution
 from tests.support.model import chain_model
 from tests.support.transpose_conv import Transposed
@@ -57,24 +64,24 @@ CASES: dict[str, list[Node]] = {
 }
 
 
-def variants() -> Iterator[tuple[str, Way]]:
-    """Yield a case and a way for each variant of a kernel that any device may be given."""
+def variants() -> Iterator[tuple[str, Strategy]]:
+    """Yield a case and a strategy for each variant of a kernel that any device may be given."""
     for name, nodes in CASES.items():
         seen = set()
-        for way in EVERY_WAY:
-            found = ops.lower(nodes[0], replace(Target(), **{**NO_FACTS, **way.facts}))
+        for strategy in EVERY_STRATEGY:
+            found = ops.lower(nodes[0], replace(Target(), **{**NO_FACTS, **strategy.facts}))
             for each in found:
-                if way.alternative not in ("", each.name, each.name.split()[0]):
+                if strategy.alternative not in ("", each.name, each.name.split()[0]):
                     continue
                 key = repr([(launch.kernel, launch.defines) for launch in each.launches])
-                if (key, way.is_emulated) not in seen:
-                    seen.add((key, way.is_emulated))
-                    yield name, replace(way, alternative=each.name)
+                if (key, strategy.is_emulated) not in seen:
+                    seen.add((key, strategy.is_emulated))
+                    yield name, replace(strategy, alternative=each.name)
 
 
-@pytest.mark.parametrize(("name", "way"), [*variants()], ids=str)
-def test_zero_points_at_both_ends(name: str, way: Way, device: DeviceInfo) -> None:
-    assert_exact_way(chain_model(CASES[name]), device, way)
+@pytest.mark.parametrize(("name", "strategy"), [*variants()], ids=str)
+def test_zero_points_at_both_ends(name: str, strategy: Strategy, device: DeviceInfo) -> None:
+    assert_exact_strategy(chain_model(CASES[name]), device, strategy)
 
 
 @pytest.mark.parametrize("dtype", ["int8", "int16"])

@@ -56,8 +56,8 @@ def test_vectors_of_x86() -> None:
     def halved(values: NDArray[np.int64]) -> NDArray[np.int64]:
         return values // 2
 
-    for way, name, size in ((VNNI, "vnni 64", 64), (AVX2, "avx2 32", 32)):
-        first, *others = lookup(t((9000,), "int8"), t((9000,), "int8"), halved, way.target)
+    for strategy, name, size in ((VNNI, "vnni 64", 64), (AVX2, "avx2 32", 32)):
+        first, *others = lookup(t((9000,), "int8"), t((9000,), "int8"), halved, strategy.target)
         assert [first.name, *(each.name for each in others)] == [name, "vector 4", "plain"]
         launch = only_launch(first)
         table = launch.params["table"]

@@ -11,7 +11,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from delegate import DeviceInfo, Unsupported
-from delegate.launch import Alternative, Constant, Launch, Program, Step
+from delegate.launch import Alternative, Constant, Launch, Schedule, Step
 from delegate.ops._checks import quantized
 from delegate.ops._checks.activations import quantized_bounds
 from delegate.ops._numbers import fixed_point
@@ -180,9 +180,9 @@ def test_rounding_on_the_device(device: DeviceInfo) -> None:
         writes=(answers,),
     )
     opened = Device(device)
-    program = Program((Step(0, "", Alternative("test", (launch,))),), (), (answers,))
+    schedule = Schedule((Step(0, "", Alternative("test", (launch,))),), (), (answers,))
     got = np.zeros((count, 4), np.int32)
-    executor = planned_executor(opened, Kernels(opened), program)
+    executor = planned_executor(opened, Kernels(opened), schedule)
     executor.run([], [got.reshape(-1).view(np.uint8)])
     executor.close()
     for x, multiplier, shift, row in zip(*cases.T[:3].tolist(), got.tolist(), strict=True):

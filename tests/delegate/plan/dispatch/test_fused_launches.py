@@ -10,16 +10,16 @@ import pytest
 
 from delegate import DeviceInfo
 from delegate.inspect import Graph
-from delegate.launch import Constant, Launch, Program
+from delegate.launch import Constant, Launch, Schedule
 from delegate.plan.dispatch.fused_launches import fusible_groups
 from delegate.plan.dispatch.kernels import Kernels
 from delegate.plan.dispatch.planned import planned_executor
-from delegate.plan.record import JOINED, ONE_BY_ONE
+from delegate.plan.record import FUSED, ONE_BY_ONE
 from delegate.run.device import Device
-from tests.support.cases import LANES_4, SIMT, Way, require_isa
+from tests.support.cases import LANES_4, SIMT, Strategy, require_isa
 from tests.support.model import graph_of, op, t
 from tests.support.nets import conv_pool, net
-from tests.support.programs import assert_same_runs, program_of
+from tests.support.schedules import assert_same_runs, schedule_of
 from tests.support.tiers import slow
 
 pytestmark = pytest.mark.usefixtures("one_context")
@@ -34,33 +34,35 @@ def rows() -> Graph:
     )
 
 
-def assert_same(device: DeviceInfo, program: Program) -> None:
+def assert_same(device: DeviceInfo, schedule: Schedule) -> None:
     """Assert that the fused program has the same outputs with fewer calls."""
-    calls = len(fusible_groups(program.launches))
-    assert calls < len(program.launches)
+    calls = len(fusible_groups(schedule.launches))
+    assert calls < len(schedule.launches)
     opened = Device(device)
     kernels = Kernels(opened)
     with (
-        planned_executor(opened, kernels, program) as apart,
-        planned_executor(opened, kernels, program, dispatch_mode=JOINED) as joined,
+        planned_executor(opened, kernels, schedule) as apart,
+        planned_executor(opened, kernels, schedule, dispatch_mode=FUSED) as joined,
     ):
-        assert (apart.dispatch_mode, joined.dispatch_mode) == (ONE_BY_ONE, JOINED)
-        assert len(apart.copy_strategy.kernels) == len(program.launches)
+        assert (apart.dispatch_mode, joined.dispatch_mode) == (ONE_BY_ONE, FUSED)
+        assert len(apart.copy_strategy.kernels) == len(schedule.launches)
         assert len(joined.copy_strategy.kernels) == calls
         assert_same_runs(apart, joined, 10)
 
 
 @pytest.mark.parametrize("is_literal", [False, True], ids=["loaded", "literal"])
 @pytest.mark.parametrize(
-    ("graph", "way"),
+    ("graph", "strategy"),
     [(CHAIN, SIMT), (CHAIN, LANES_4), (rows(), SIMT), (rows(), LANES_4), (conv_pool(), SIMT)],
     ids=["chain-simt", "chain-lanes4", "rows-simt", "rows-lanes4", "conv-simt"],
 )
-def test_the_same_outputs(device: DeviceInfo, graph: Graph, way: Way, is_literal: bool) -> None:
-    require_isa(way, device)
-    program = program_of(graph, way)
-    assert len(fusible_groups(program.launches)) == 1
-    assert_same(device, program.specialised() if is_literal else program)
+def test_the_same_outputs(
+    device: DeviceInfo, graph: Graph, strategy: Strategy, is_literal: bool
+) -> None:
+    require_isa(strategy, device)
+    schedule = schedule_of(graph, strategy)
+    assert len(fusible_groups(schedule.launches)) == 1
+    assert_same(device, schedule.specialised() if is_literal else schedule)
 
 
 def test_launches_with_few_tiles_and_equal_groups_are_fused() -> None:
@@ -80,14 +82,14 @@ def test_launches_with_few_tiles_and_equal_groups_are_fused() -> None:
 
 @slow
 def test_larger_groups_have_scratch_for_each_item(device: DeviceInfo) -> None:
-    program = program_of(rows(), SIMT)
-    first, softmax, last = program.steps
+    schedule = schedule_of(rows(), SIMT)
+    first, softmax, last = schedule.steps
     (own,), (launch,) = softmax.alternative.launches, last.alternative.launches
     assert "SCRATCH_INTS" in own.defines
     assert own.group_items == 64
     wide = replace(last.alternative, launches=(replace(launch, group_items=256),))
-    program = replace(program, steps=(first, softmax, replace(last, alternative=wide)))
-    assert_same(device, program)
+    schedule = replace(schedule, steps=(first, softmax, replace(last, alternative=wide)))
+    assert_same(device, schedule)
 
 
 @pytest.mark.parametrize("why", ["batch", "does not build"])
@@ -99,7 +101,7 @@ def test_unsuitable_launches_stay_separate(
         monkeypatch.setattr("delegate.plan.dispatch.fused_launches.KERNEL_NAME", "missing")
     opened = Device(device)
     with planned_executor(
-        opened, Kernels(opened), program_of(CHAIN, SIMT), batch, JOINED
+        opened, Kernels(opened), schedule_of(CHAIN, SIMT), batch, FUSED
     ) as executor:
         assert executor.dispatch_mode == ONE_BY_ONE
         assert len(executor.copy_strategy.kernels) == 3

@@ -15,7 +15,7 @@ from delegate.guard.children.trials import BUILD, Trial
 from delegate.guard.probing.opening import open_device
 from delegate.inspect import Graph, read_model, write_model
 from delegate.isa import ORDERS
-from delegate.launch import Alternative, Program
+from delegate.launch import Alternative, Schedule
 from delegate.plan import sources
 from delegate.plan.dispatch import multi_kernel_source, persistent_launch
 from delegate.plan.dispatch.kernels import Kernels
@@ -25,12 +25,12 @@ from delegate.plan.layout import layout_of, phases_of
 from delegate.plan.per_group_copies import no_group_copies
 from delegate.plan.record import ONE_BY_ONE, PERSISTENT
 from delegate.run.device import Device
-from tests.support.cases import LANES_4, LANES_16, SIMT, Way, require_isa
+from tests.support.cases import LANES_4, LANES_16, SIMT, Strategy, require_isa
 from tests.support.compare import inputs_for, interpreter, invoke, oracle
 from tests.support.model import graph_of, op, t
 from tests.support.nets import conv_pool, net
 from tests.support.process import run_python
-from tests.support.programs import assert_same_runs, program_of
+from tests.support.schedules import assert_same_runs, schedule_of
 from tests.support.shared import model_path
 from tests.support.tiers import slow
 
@@ -64,40 +64,43 @@ print(model.device.name)
 """
 
 
-def ordered(info: DeviceInfo, way: Way = SIMT) -> Device:
+def ordered(info: DeviceInfo, strategy: Strategy = SIMT) -> Device:
     """Open a device that passed the self-test of memory order between groups, or skip."""
-    require_isa(way, info)
+    require_isa(strategy, info)
     device = open_device(Options(info.index))
     if not device.proven & ORDERS:
         pytest.skip(f"{info.name} does not order memory between work-groups")
     return device
 
 
-def assert_same(device: Device, program: Program, batch: int = 1, runs: int = 30) -> None:
+def assert_same(device: Device, schedule: Schedule, batch: int = 1, runs: int = 30) -> None:
     kernels = Kernels(device)
-    apart = planned_executor(device, kernels, program, batch)
-    whole = planned_executor(device, kernels, program, batch, PERSISTENT)
+    apart = planned_executor(device, kernels, schedule, batch)
+    whole = planned_executor(device, kernels, schedule, batch, PERSISTENT)
     assert (whole.dispatch_mode, apart.dispatch_mode) == (PERSISTENT, ONE_BY_ONE)
     kernels_of = [len(each.copy_strategy.kernels) for each in (whole, apart)]
-    assert kernels_of == [1, len(program.launches)]
+    assert kernels_of == [1, len(schedule.launches)]
     assert_same_runs(apart, whole, runs)
     apart.close()
     whole.close()
 
 
 @pytest.mark.parametrize("batch", [1, 3])
-@pytest.mark.parametrize("way", [SIMT, LANES_4, LANES_16], ids=str)
+@pytest.mark.parametrize("strategy", [SIMT, LANES_4, LANES_16], ids=str)
 @pytest.mark.parametrize("graph", [CHAIN, conv_pool()], ids=["chain", "conv_pool"])
-def test_the_same_outputs(device: DeviceInfo, graph: Graph, way: Way, batch: int) -> None:
-    assert_same(ordered(device, way), program_of(graph, way), batch)
+def test_the_same_outputs(device: DeviceInfo, graph: Graph, strategy: Strategy, batch: int) -> None:
+    assert_same(ordered(device, strategy), schedule_of(graph, strategy), batch)
 
 
 def test_specialised_kernels_are_a_separate_file(device: DeviceInfo) -> None:
     # A slow child gives up the specialised file.
-    opened, loaded = ordered(device, LANES_16), program_of(CHAIN, LANES_16)
-    for program, file in ((loaded, "persistent"), (loaded.specialised(), "persistent_literal")):
-        layout = layout_of(program, is_whole=True)
-        result = persistent_kernel(opened, Kernels(opened), program.launches, layout)
+    opened, loaded = ordered(device, LANES_16), schedule_of(CHAIN, LANES_16)
+    for schedule, file in (
+        (loaded, "persistent"),
+        (loaded.specialised(), "persistent_specialised"),
+    ):
+        layout = layout_of(schedule, is_whole=True)
+        result = persistent_kernel(opened, Kernels(opened), schedule.launches, layout)
         assert result is not None
         assert result.program.file == f"runtime_{file}"
         assert Trial(BUILD, result.program.file).is_of_a_model
@@ -109,30 +112,30 @@ def test_any_number_of_groups_terminates(device: DeviceInfo, groups: int) -> Non
     opened = ordered(device, LANES_16)
     opened.compute_units = groups
     for graph in (CHAIN, BRANCHES):
-        assert_same(opened, program_of(graph, LANES_16))
+        assert_same(opened, schedule_of(graph, LANES_16))
 
 
 def test_independent_launches_share_a_phase() -> None:
-    program = program_of(BRANCHES, LANES_16)
-    assert phases_of(program, no_group_copies(program)) == (0, 1, 1, 1, 1, 2, 2, 3)
+    schedule = schedule_of(BRANCHES, LANES_16)
+    assert phases_of(schedule, no_group_copies(schedule)) == (0, 1, 1, 1, 1, 2, 2, 3)
 
 
 @slow
 @pytest.mark.model
 def test_whole_model(device: DeviceInfo) -> None:
     graph = read_model(model_path("mobilenet_v1_0.25_128_quant"))
-    assert_same(ordered(device, LANES_16), program_of(graph, LANES_16), runs=5)
+    assert_same(ordered(device, LANES_16), schedule_of(graph, LANES_16), runs=5)
 
 
 def test_kernels_with_different_group_sizes(device: DeviceInfo) -> None:
     opened = ordered(device, LANES_4)
-    program = program_of(CHAIN, LANES_4)
-    one = program.launches
+    schedule = schedule_of(CHAIN, LANES_4)
+    one = schedule.launches
     many = tuple(replace(launch, group_items=64) for launch in one)
     kernels = Kernels(opened)
     for launches, items in ((one, 1), (many, 64), ((*one, *many), 1)):
-        ways = Alternative("", launches)
-        all_at_once = replace(program, steps=(replace(program.steps[0], alternative=ways),))
+        strategies = Alternative("", launches)
+        all_at_once = replace(schedule, steps=(replace(schedule.steps[0], alternative=strategies),))
         layout = layout_of(all_at_once, is_whole=True)
         result = persistent_kernel(opened, kernels, launches, layout)
         assert result is not None
@@ -145,11 +148,11 @@ def test_larger_groups_have_scratch_for_each_item(
     opened = ordered(device)
     rows, shares, sums = (t((5, 300), "uint8", 1 / 256) for _ in range(3))
     nodes = [op("SOFTMAX", [rows], [shares], {"beta": 1.0}), op("ADD", [shares, shares], [sums])]
-    softmax, add = program_of(graph_of(nodes), SIMT).steps
+    softmax, add = schedule_of(graph_of(nodes), SIMT).steps
     (own,), (launch,) = softmax.alternative.launches, add.alternative.launches
     assert own.group_items == 64
     wide = replace(add.alternative, launches=(replace(launch, group_items=256),))
-    program = Program((softmax, replace(add, alternative=wide)), (rows,), (sums,))
+    schedule = Schedule((softmax, replace(add, alternative=wide)), (rows,), (sums,))
     scratch = []
 
     def source_of(file: str, defines: Mapping[str, str]) -> str:
@@ -158,7 +161,7 @@ def test_larger_groups_have_scratch_for_each_item(
 
     for module in (persistent_launch, multi_kernel_source):
         monkeypatch.setattr(module, "source_of", source_of)
-    assert_same(opened, program)
+    assert_same(opened, schedule)
     needed = str(4 * int(own.defines["SCRATCH_INTS"]))
     assert scratch == [("softmax", needed), (launch.file, None), ("runtime_persistent", needed)]
 
@@ -166,7 +169,7 @@ def test_larger_groups_have_scratch_for_each_item(
 def test_unproven_device_uses_separate_launches(device: DeviceInfo) -> None:
     opened = Device(device)
     executor = planned_executor(
-        opened, Kernels(opened), program_of(CHAIN, SIMT), dispatch_mode=PERSISTENT
+        opened, Kernels(opened), schedule_of(CHAIN, SIMT), dispatch_mode=PERSISTENT
     )
     assert executor.dispatch_mode == ONE_BY_ONE
     assert len(executor.copy_strategy.kernels) == 3
@@ -178,7 +181,7 @@ def test_build_error_falls_back_to_separate_launches(
     opened = ordered(device)
     monkeypatch.setattr("delegate.plan.dispatch.persistent_launch.KERNEL_NAME", "missing")
     executor = planned_executor(
-        opened, Kernels(opened), program_of(CHAIN, SIMT), dispatch_mode=PERSISTENT
+        opened, Kernels(opened), schedule_of(CHAIN, SIMT), dispatch_mode=PERSISTENT
     )
     assert executor.dispatch_mode == ONE_BY_ONE
 

@@ -11,13 +11,13 @@ import pytest
 
 from delegate import DeviceInfo
 from delegate.inspect import Graph, Tensor, write_model
-from delegate.launch import Alternative, Launch, Program, Step, temporary
+from delegate.launch import Alternative, Launch, Schedule, Step, temporary
 from delegate.plan.layout import phases_of
 from delegate.plan.lowering.common_subexpressions import eliminate_common_launches
 from delegate.plan.per_group_copies import no_group_copies
-from tests.support.cases import LANES_16, PLAIN, SIMT, Way, assert_exact_way
+from tests.support.cases import LANES_16, PLAIN, SIMT, Strategy, assert_exact_strategy
 from tests.support.model import const, graph_of, op, t
-from tests.support.programs import fallback_program
+from tests.support.schedules import fallback_schedule
 from tests.support.tiers import where_rows_are_known
 
 
@@ -41,20 +41,22 @@ def products(asymmetric: tuple[bool, ...]) -> Graph:
 
 def test_equal_rows_are_quantised_once() -> None:
     graph = products((False, False, True, False, False))
-    program = fallback_program(graph)
-    kernels = Counter(launch.kernel for launch in program.launches)
+    schedule = fallback_schedule(graph)
+    kernels = Counter(launch.kernel for launch in schedule.launches)
     # x with and without a zero point, and the last one's input.
     assert kernels["quantize_row_float"] == 3
     assert kernels["fully_connected_hybrid"] == 5
     # Rows of x; their products, and rows of x the other way; their products, and rows of the first
     # result; their product.
-    assert phases_of(program, no_group_copies(program)) == (0, 1, 1, 1, 2, 2, 2, 3)
+    assert phases_of(schedule, no_group_copies(schedule)) == (0, 1, 1, 1, 2, 2, 2, 3)
 
 
 @where_rows_are_known
-@pytest.mark.parametrize("way", [PLAIN, SIMT, LANES_16], ids=str)
-def test_results_are_equal(device: DeviceInfo, way: Way) -> None:
-    assert_exact_way(write_model(products((False, False, True, False, False))), device, way)
+@pytest.mark.parametrize("strategy", [PLAIN, SIMT, LANES_16], ids=str)
+def test_results_are_equal(device: DeviceInfo, strategy: Strategy) -> None:
+    assert_exact_strategy(
+        write_model(products((False, False, True, False, False))), device, strategy
+    )
 
 
 def launch(reads: Tensor, writes: Tensor) -> Launch:
@@ -66,7 +68,7 @@ def of(*launches: Launch, view: tuple[Tensor, Tensor] | None = None) -> list[Lau
     steps = [Step(n, "OP", Alternative("", (each,))) for n, each in enumerate(launches)]
     if view is not None:
         steps.insert(0, Step(len(steps), "OP", Alternative("", (), view)))
-    return [*eliminate_common_launches(Program(tuple(steps), (), ())).launches]
+    return [*eliminate_common_launches(Schedule(tuple(steps), (), ())).launches]
 
 
 X, Y, Z = t((4,)), t((4,)), t((4,))

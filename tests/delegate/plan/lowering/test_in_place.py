@@ -11,7 +11,7 @@ import pytest
 from delegate.graph.persistent import with_carry, with_variables
 from delegate.inspect import Graph, Node, Tensor
 from tests.support.model import const, graph_of, op, t
-from tests.support.programs import fallback_program
+from tests.support.schedules import fallback_schedule
 
 SHAPE, PART = (6, 4), (1, 4)
 OLD, NEW, MADE = (t(SHAPE, "float32", name=name) for name in ("old", "new", "made"))
@@ -26,8 +26,8 @@ VIEW = op("RESHAPE", [OLD, const(np.array([4, 6], np.int32))], [SHAPED])
 
 def copies(graph: Graph) -> int:
     """Return the number of launches that copy a whole tensor before an update."""
-    program = fallback_program(graph)
-    updates = [step for step in program.steps if step.op == "DYNAMIC_UPDATE_SLICE"]
+    schedule = fallback_schedule(graph)
+    updates = [step for step in schedule.steps if step.op == "DYNAMIC_UPDATE_SLICE"]
     assert all(
         (len(step.alternative.launches) == 1) == (step.alternative.view is not None)
         for step in updates

@@ -129,8 +129,8 @@ def test_similar_nodes_are_lowered_once(
         for result in (first, second)
     ]
     assert temporaries[0].isdisjoint(temporaries[1])
-    assert lowered.signature(one, lambda: "of the first") == "of the first"
-    assert lowered.signature(other, lambda: "of another") == "of the first"
+    assert lowered.fingerprint(one, lambda: "of the first") == "of the first"
+    assert lowered.fingerprint(other, lambda: "of another") == "of the first"
 
 
 def long(values: float) -> Node:

@@ -78,7 +78,7 @@ def test_equal_nodes_share_a_kernel_and_views_have_none() -> None:
     *result, joined = uses(chain_model(nodes), ("nearest",))
     assert {use.launches for use in result} == {2}
     assert sum(len(use.expected) for use in result) == 2
-    assert (joined.kernel, joined.variants) == ("runtime_joined", ("joined",))
+    assert (joined.kernel, joined.variants) == ("runtime_fused", ("fused",))
     assert joined.macros == ("pool_2d_vector_quant8=1", "pool_2d_vector_quant8=1")
     assert (joined.launches, joined.expected) == (1, ())
     # Not on devices with a persistent launch.
@@ -93,8 +93,8 @@ def test_specialised_kernel_is_for_largest_layer() -> None:
         for numbers in (False, True)
     )
     assert (literal.launches, literal.expected) == (loaded.launches, ()) == (2, ())
-    assert literal.macros == (*loaded.macros, "literal")
-    assert literal.variants == tuple(f"{name}, literal" for name in loaded.variants)
+    assert literal.macros == (*loaded.macros, "specialised")
+    assert literal.variants == tuple(f"{name}, specialised" for name in loaded.variants)
     assert "#define PIXELS (params[" in loaded.source
     assert "#define PIXELS (1600)" in literal.source
     plain = [use for use in uses(model, None, True) if use.kernel == "conv_2d_quant8"]

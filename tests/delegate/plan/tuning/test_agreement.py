@@ -25,7 +25,7 @@ from delegate.target import Rules, Target
 from tests.attacks.planted import plant
 from tests.support.delay import delays, variable
 from tests.support.model import const, graph_of, op, t
-from tests.support.programs import planner_of
+from tests.support.schedules import planner_of
 from tests.support.tiers import slow
 from tflite_opencl.conformance.cases import all_cases
 from tflite_opencl.conformance.cases._convolution import ConvCase

@@ -30,7 +30,7 @@ from tests.support.model import const, op, t
 from tests.support.nets import net
 from tests.support.nodes import valid_nodes
 from tests.support.process import ROOT
-from tests.support.programs import launches_of, planner_of
+from tests.support.schedules import launches_of, planner_of
 from tests.support.tiers import slow
 
 CHAIN = net([("ADD", [0, 0], 1), ("ADD", [1, 0], 2)])
@@ -59,11 +59,11 @@ def test_integers_become_literals_and_offsets_stay() -> None:
 
 def test_progress_names_slow_specialised_kernel() -> None:
     launches = (SimpleNamespace(is_specialised=True),) * 31
-    program: Any = SimpleNamespace(launches=launches)
-    assert dispatch._words(program, PERSISTENT) == (
+    schedule: Any = SimpleNamespace(launches=launches)
+    assert dispatch._words(schedule, PERSISTENT) == (
         "may take 20 s: compiling all launches as one kernel, specialised"
     )
-    assert dispatch._words(program, ONE_BY_ONE) == f"launches {ONE_BY_ONE}, specialised"
+    assert dispatch._words(schedule, ONE_BY_ONE) == f"launches {ONE_BY_ONE}, specialised"
 
 
 @pytest.fixture
@@ -196,4 +196,4 @@ def test_build_error_leaves_generic_kernel(
 
     monkeypatch.setattr("delegate.plan.sources.defines_of", broken)
     assert not is_literal(start(device, "full"))
-    assert "loaded" in stored_choices.values()
+    assert "generic" in stored_choices.values()

@@ -17,7 +17,7 @@ from delegate.launch import Alternative, Launch
 from delegate.plan.tuning import chooser as choosing
 from delegate.plan.tuning.bench import DeviceBench, Reference
 from delegate.plan.tuning.chooser import Choice, Chooser
-from delegate.plan.tuning.tune import Tuner, signature
+from delegate.plan.tuning.tune import Tuner, fingerprint
 from tests.support.cache_files import overwrite_records, truncate_records
 from tests.support.model import op, t
 
@@ -245,7 +245,7 @@ def test_signature_has_kernels_and_sizes_not_values() -> None:
         each = launch("fast")
         fields = {name: getattr(each, name) for name in Launch.__slots__} | changes
         alternative = Alternative("fast", (Launch(**fields),))  # type: ignore[arg-type]
-        return signature([alternative], bench().source_of)
+        return fingerprint([alternative], bench().source_of)
 
     assert of() == of(params={"input": t((4,)), "zero": 7})
     assert of() != of(params={"input": t((5,)), "zero": 3})

@@ -20,10 +20,10 @@ from tests.support.cases import (
     DOTPROD,
     I8MM,
     SEEDS,
-    Way,
+    Strategy,
     assert_constants,
     assert_exact_or_refused,
-    assert_exact_way,
+    assert_exact_strategy,
     changed,
     only_launch,
     require_isa,
@@ -41,13 +41,13 @@ BUILT = [
     replace(WIDE, dtype="int8", out_c=40).node(),
     *(case.node() for case in RESIDUAL),
 ]
-ways = pytest.mark.parametrize("way", ARM, ids=str)
+strategies = pytest.mark.parametrize("strategy", ARM, ids=str)
 
 # What lower() returns.
 
 
-def _names(case: Convolution, way: Way) -> list[str]:
-    return [each.name for each in ops.lower(case.node(), way.target)]
+def _names(case: Convolution, strategy: Strategy) -> list[str]:
+    return [each.name for each in ops.lower(case.node(), strategy.target)]
 
 
 @pytest.mark.parametrize(
@@ -74,12 +74,12 @@ def test_least_wasteful_first(size: tuple[int, int, int], out_c: int, names: lis
     "facts", [{"isa": frozenset({"i8mm"})}, {"device_type": "gpu"}], ids=["without_dots", "no_cpu"]
 )
 def test_not_without_instructions_and_a_cpu(facts: dict[str, object]) -> None:
-    names = _names(WIDE, Way("other", {**I8MM.facts, **facts}))
+    names = _names(WIDE, Strategy("other", {**I8MM.facts, **facts}))
     assert not any(name.startswith(("i8mm", "dotprod")) for name in names)
 
 
 def test_also_where_a_driver_tells_of_no_vectors() -> None:
-    assert _names(WIDE, Way("other", {**I8MM.facts, "vector_width": 1}))[0].startswith("i8mm")
+    assert _names(WIDE, Strategy("other", {**I8MM.facts, "vector_width": 1}))[0].startswith("i8mm")
 
 
 def test_not_where_no_block_fits_the_panel() -> None:
@@ -87,22 +87,22 @@ def test_not_where_no_block_fits_the_panel() -> None:
     assert not any(name.startswith(("i8mm", "dotprod")) for name in names)
 
 
-@pytest.mark.parametrize("way", [DOTPROD, I8MM], ids=str)
+@pytest.mark.parametrize("strategy", [DOTPROD, I8MM], ids=str)
 @pytest.mark.parametrize(
     "case", [WIDE, Convolution(size=(9, 9, 7), out_c=21, dilation=(2, 3))], ids=str
 )
-def test_constants_are_as_long_as_planned(case: Convolution, way: Way) -> None:
-    first = ops.lower(case.node(), way.target)[0]
-    assert first.name.split()[0] == way.alternative
+def test_constants_are_as_long_as_planned(case: Convolution, strategy: Strategy) -> None:
+    first = ops.lower(case.node(), strategy.target)[0]
+    assert first.name.split()[0] == strategy.alternative
     assert_constants(only_launch(first))
 
 
 # Its numbers.
 
 
-def _assert_exact(model: bytes, device: DeviceInfo, way: Way) -> None:
-    taken = assert_exact_way(model, device, way)
-    assert {name.split()[0] for name in taken} == {way.alternative}
+def _assert_exact(model: bytes, device: DeviceInfo, strategy: Strategy) -> None:
+    taken = assert_exact_strategy(model, device, strategy)
+    assert {name.split()[0] for name in taken} == {strategy.alternative}
 
 
 CASES = [
@@ -140,45 +140,47 @@ ENDS = [
 ]
 
 
-@ways
+@strategies
 @pytest.mark.parametrize("case", [*CASES, *ENDS], ids=str)
-def test_conv_2d(case: Convolution, device: DeviceInfo, way: Way) -> None:
-    require_isa(way, device)
-    if not _names(case, way)[0].startswith(way.alternative):
+def test_conv_2d(case: Convolution, device: DeviceInfo, strategy: Strategy) -> None:
+    require_isa(strategy, device)
+    if not _names(case, strategy)[0].startswith(strategy.alternative):
         pytest.skip("too few pixels for this kernel")
-    _assert_exact(case.model(), device, way)
+    _assert_exact(case.model(), device, strategy)
 
 
-@ways
+@strategies
 @pytest.mark.parametrize("dtype", ["uint8", "int8"])
-def test_sums_that_pass_24_bits(dtype: str, device: DeviceInfo, way: Way) -> None:
+def test_sums_that_pass_24_bits(dtype: str, device: DeviceInfo, strategy: Strategy) -> None:
     limits = np.iinfo(dtype)
     case = Convolution(size=(1, 5, 2000), kernel=(1, 1), dtype=dtype, multiplier=1e-6)
     node = replace(case, zeros=(limits.min, 0, 5)).node()
     weights = np.full((8, 1, 1, 2000), limits.max, dtype)
     weights[4:] = 0 if dtype == "uint8" else -127
-    _assert_exact(chain_model([changed(node, 1, data=weights)]), device, way)
+    _assert_exact(chain_model([changed(node, 1, data=weights)]), device, strategy)
 
 
-@ways
+@strategies
 @pytest.mark.parametrize("dtype", ["uint8", "int8"])
 @pytest.mark.parametrize("rows", [1, 3, 17])
-def test_fully_connected(rows: int, dtype: str, device: DeviceInfo, way: Way) -> None:
-    if rows == 1 and way.alternative == "i8mm":
+def test_fully_connected(rows: int, dtype: str, device: DeviceInfo, strategy: Strategy) -> None:
+    if rows == 1 and strategy.alternative == "i8mm":
         pytest.skip("it multiplies two rows at a time")
-    _assert_exact(chain_model([fully_connected(rows, dtype)]), device, way)
+    _assert_exact(chain_model([fully_connected(rows, dtype)]), device, strategy)
 
 
-@ways
+@strategies
 @pytest.mark.parametrize("case", RESIDUAL, ids=str)
-def test_conv_2d_add(case: ResidualEnd, device: DeviceInfo, way: Way) -> None:
-    require_isa(way, device)
-    assert_fused_exact(case, device, way)
+def test_conv_2d_add(case: ResidualEnd, device: DeviceInfo, strategy: Strategy) -> None:
+    require_isa(strategy, device)
+    assert_fused_exact(case, device, strategy)
 
 
-@pytest.mark.parametrize("way", [DOTPROD, I8MM], ids=str)
+@pytest.mark.parametrize("strategy", [DOTPROD, I8MM], ids=str)
 @given(case=deep_convolutions(70), seed=SEEDS)
-def test_drawn_conv_2d(device: DeviceInfo, case: Convolution, seed: int, way: Way) -> None:
-    require_isa(way, device)
-    if _names(case, way)[0].startswith(way.alternative):
-        assert_exact_or_refused(chain_model([case.node(seed)]), device, way, seed)
+def test_drawn_conv_2d(
+    device: DeviceInfo, case: Convolution, seed: int, strategy: Strategy
+) -> None:
+    require_isa(strategy, device)
+    if _names(case, strategy)[0].startswith(strategy.alternative):
+        assert_exact_or_refused(chain_model([case.node(seed)]), device, strategy, seed)

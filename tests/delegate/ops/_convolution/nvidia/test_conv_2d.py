@@ -23,10 +23,10 @@ from tests.support.cases import (
     NVIDIA,
     SEEDS,
     SIMT,
-    Way,
+    Strategy,
     assert_constants,
     assert_exact_or_refused,
-    assert_exact_way,
+    assert_exact_strategy,
     only_launch,
 )
 from tests.support.convolution import Convolution, convolutions, of_geometry
@@ -82,8 +82,8 @@ def test_names_and_order(case: Convolution, names: list[str]) -> None:
 
 
 def test_without_proof_there_is_none() -> None:
-    for way in (SIMT, Way("dp4a", {"isa": frozenset({"dp4a"})})):
-        names = [each.name for each in ops.lower(Convolution().node(), way.target)]
+    for strategy in (SIMT, Strategy("dp4a", {"isa": frozenset({"dp4a"})})):
+        names = [each.name for each in ops.lower(Convolution().node(), strategy.target)]
         assert not any(name.startswith("mma") for name in names)
 
 
@@ -182,57 +182,63 @@ NUMBERS = [
 ]
 
 
-def skip_long_builds(way: Way, device: DeviceInfo) -> None:
+def skip_long_builds(strategy: Strategy, device: DeviceInfo) -> None:
     """Skip a test of stand-ins on PoCL."""
-    if way.is_emulated and "Portable Computing Language" in device.platform:
+    if strategy.is_emulated and "Portable Computing Language" in device.platform:
         pytest.skip("its compiler takes 10 s and more for each of these kernels with barriers")
 
 
 def _assert_exact(
-    case: Convolution, shape: _Shape, way: Way, device: DeviceInfo, seed: int | None = None
+    case: Convolution,
+    shape: _Shape,
+    strategy: Strategy,
+    device: DeviceInfo,
+    seed: int | None = None,
 ) -> None:
-    skip_long_builds(way, device)
+    skip_long_builds(strategy, device)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(conv_2d, "_for_one_picture", lambda conv, target: shape)
         name = conv_2d._name(shape)
-        way = replace(way, alternative=name)
+        strategy = replace(strategy, alternative=name)
         if seed is None:
-            assert assert_exact_way(case.model(), device, way) == {name}
+            assert assert_exact_strategy(case.model(), device, strategy) == {name}
         else:
-            assert_exact_or_refused(case.model(seed), device, way, seed)
+            assert_exact_or_refused(case.model(seed), device, strategy, seed)
 
 
-@pytest.mark.parametrize("way", NVIDIA, ids=str)
+@pytest.mark.parametrize("strategy", NVIDIA, ids=str)
 @pytest.mark.parametrize("case", [*POINTWISE, *WINDOWS, *NUMBERS], ids=str)
-def test_split_sums(case: Convolution, way: Way, device: DeviceInfo) -> None:
-    _assert_exact(case, FOR_ONE[4], way, device)
+def test_split_sums(case: Convolution, strategy: Strategy, device: DeviceInfo) -> None:
+    _assert_exact(case, FOR_ONE[4], strategy, device)
 
 
-@pytest.mark.parametrize("way", NVIDIA, ids=str)
+@pytest.mark.parametrize("strategy", NVIDIA, ids=str)
 @pytest.mark.parametrize("case", [*POINTWISE, *WINDOWS], ids=str)
-def test_turns(case: Convolution, way: Way, device: DeviceInfo) -> None:
-    _assert_exact(case, FOR_MANY[1], way, device)
+def test_turns(case: Convolution, strategy: Strategy, device: DeviceInfo) -> None:
+    _assert_exact(case, FOR_MANY[1], strategy, device)
 
 
-@pytest.mark.parametrize("way", NVIDIA, ids=str)
+@pytest.mark.parametrize("strategy", NVIDIA, ids=str)
 @pytest.mark.parametrize("shape", [*FOR_ONE, *FOR_MANY], ids=conv_2d._name)
 @pytest.mark.parametrize(
     "case", [pointwise((13, 11), 208, 72), pointwise((5, 7), 112, 61), WINDOWS[1]], ids=str
 )
-def test_shapes(case: Convolution, shape: _Shape, way: Way, device: DeviceInfo) -> None:
-    _assert_exact(case, shape, way, device)
+def test_shapes(case: Convolution, shape: _Shape, strategy: Strategy, device: DeviceInfo) -> None:
+    _assert_exact(case, shape, strategy, device)
 
 
-@pytest.mark.parametrize("way", NVIDIA, ids=str)
+@pytest.mark.parametrize("strategy", NVIDIA, ids=str)
 @given(case=convolutions(), shape=st.sampled_from([FOR_ONE[5], FOR_MANY[2]]), seed=SEEDS)
-def test_drawn(device: DeviceInfo, way: Way, case: Convolution, shape: _Shape, seed: int) -> None:
-    _assert_exact(case, shape, way, device, seed)
+def test_drawn(
+    device: DeviceInfo, strategy: Strategy, case: Convolution, shape: _Shape, seed: int
+) -> None:
+    _assert_exact(case, shape, strategy, device, seed)
 
 
-@pytest.mark.parametrize("way", NVIDIA, ids=str)
+@pytest.mark.parametrize("strategy", NVIDIA, ids=str)
 @pytest.mark.parametrize("dtype", ["uint8", "int8"])
-def test_fully_connected(dtype: str, way: Way, device: DeviceInfo) -> None:
-    skip_long_builds(way, device)
+def test_fully_connected(dtype: str, strategy: Strategy, device: DeviceInfo) -> None:
+    skip_long_builds(strategy, device)
     rng = np.random.default_rng(0)
     limits = np.iinfo(dtype)
     weights = (
@@ -249,5 +255,5 @@ def test_fully_connected(dtype: str, way: Way, device: DeviceInfo) -> None:
         {"fused_activation_function": "NONE"},
         version=4,
     )
-    (name,) = assert_exact_way(model, device, way)
+    (name,) = assert_exact_strategy(model, device, strategy)
     assert name.startswith("mma")

@@ -20,10 +20,10 @@ from tests.support.cases import (
     NVIDIA,
     SEEDS,
     SIMT,
-    Way,
+    Strategy,
     assert_constants,
     assert_exact_or_refused,
-    assert_exact_way,
+    assert_exact_strategy,
 )
 from tests.support.model import chain_model
 from tests.support.tiers import where_rows_are_known
@@ -49,8 +49,8 @@ CONVOLUTIONS = [
 BUILT = [case.node() for case in PRODUCTS] + [case.node(HYBRID[1], None) for case in CONVOLUTIONS]
 
 
-def _names(node: Node, way: Way = NATIVE) -> list[str]:
-    return [each.name for each in ops.lower(node, way.target)]
+def _names(node: Node, strategy: Strategy = NATIVE) -> list[str]:
+    return [each.name for each in ops.lower(node, strategy.target)]
 
 
 # What lower() returns.
@@ -81,26 +81,26 @@ def test_constants_are_as_long_as_they_say() -> None:
 # Its numbers.
 
 
-def _assert_exact(node: Node, device: DeviceInfo, way: Way) -> None:
-    skip_long_builds(way, device)
-    taken = assert_exact_way(chain_model([node]), device, way)
+def _assert_exact(node: Node, device: DeviceInfo, strategy: Strategy) -> None:
+    skip_long_builds(strategy, device)
+    taken = assert_exact_strategy(chain_model([node]), device, strategy)
     assert all(name.startswith("mma") for name in taken), taken
 
 
-ways = pytest.mark.parametrize("way", NVIDIA, ids=str)
+strategies = pytest.mark.parametrize("strategy", NVIDIA, ids=str)
 
 
-@ways
+@strategies
 @pytest.mark.parametrize("case", [*PRODUCTS, *(PER_CHANNEL if HAS_CHANNELS else [])], ids=str)
-def test_fully_connected(case: Product, device: DeviceInfo, way: Way) -> None:
-    _assert_exact(case.node(), device, way)
+def test_fully_connected(case: Product, device: DeviceInfo, strategy: Strategy) -> None:
+    _assert_exact(case.node(), device, strategy)
 
 
-@ways
+@strategies
 @pytest.mark.parametrize("kind", HYBRID)
 @pytest.mark.parametrize("case", CONVOLUTIONS, ids=str)
-def test_conv_2d(case: ConvCase, kind: str, device: DeviceInfo, way: Way) -> None:
-    _assert_exact(case.node(kind, None), device, way)
+def test_conv_2d(case: ConvCase, kind: str, device: DeviceInfo, strategy: Strategy) -> None:
+    _assert_exact(case.node(kind, None), device, strategy)
 
 
 @pytest.fixture(params=[*FOR_ONE, *FOR_MANY], ids=conv_2d._name)

@@ -23,9 +23,9 @@ from tests.support.cases import (
     NVIDIA,
     SEEDS,
     SIMT,
-    Way,
+    Strategy,
     assert_exact_or_refused,
-    assert_exact_way,
+    assert_exact_strategy,
     only_launch,
 )
 from tests.support.convolution import Convolution, convolutions
@@ -136,27 +136,31 @@ def _take(tile_w: int, tile_h: int, patch: pytest.MonkeyPatch) -> None:
     patch.setattr(variants, "DEPTHWISE_CONV_2D_VARIANTS", (only,))
 
 
-def _skip_long_builds(way: Way, device: DeviceInfo) -> None:
-    if way.is_emulated and "Portable Computing Language" in device.platform:
+def _skip_long_builds(strategy: Strategy, device: DeviceInfo) -> None:
+    if strategy.is_emulated and "Portable Computing Language" in device.platform:
         pytest.skip("its compiler takes seconds for each of many kernels: some are enough there")
 
 
-@pytest.mark.parametrize("way", NVIDIA, ids=str)
+@pytest.mark.parametrize("strategy", NVIDIA, ids=str)
 @pytest.mark.parametrize(("tile_w", "tile_h"), [(4, 3), (1, 1)])
 @pytest.mark.parametrize("case", CASES, ids=str)
-def test_cases(case: Convolution, tile_w: int, tile_h: int, way: Way, device: DeviceInfo) -> None:
-    _skip_long_builds(way, device)
+def test_cases(
+    case: Convolution, tile_w: int, tile_h: int, strategy: Strategy, device: DeviceInfo
+) -> None:
+    _skip_long_builds(strategy, device)
     with pytest.MonkeyPatch.context() as patch:
         _take(tile_w, tile_h, patch)
-        assert_exact_way(case.model(), device, replace(way, alternative="dp4a"))
+        assert_exact_strategy(case.model(), device, replace(strategy, alternative="dp4a"))
 
 
-@pytest.mark.parametrize("way", NVIDIA, ids=str)
+@pytest.mark.parametrize("strategy", NVIDIA, ids=str)
 @pytest.mark.parametrize("tall", [1, 2, 5, 14])
-def test_heights(tall: int, way: Way, device: DeviceInfo) -> None:
+def test_heights(tall: int, strategy: Strategy, device: DeviceInfo) -> None:
     with pytest.MonkeyPatch.context() as patch:
         _take(2, tall, patch)
-        assert_exact_way(depthwise(13, 11, 8).model(), device, replace(way, alternative="dp4a"))
+        assert_exact_strategy(
+            depthwise(13, 11, 8).model(), device, replace(strategy, alternative="dp4a")
+        )
 
 
 @st.composite
@@ -173,10 +177,12 @@ def fitting(draw: st.DrawFn) -> Convolution:
     )
 
 
-@pytest.mark.parametrize("way", NVIDIA, ids=str)
+@pytest.mark.parametrize("strategy", NVIDIA, ids=str)
 @given(case=fitting(), seed=SEEDS)
-def test_drawn(device: DeviceInfo, way: Way, case: Convolution, seed: int) -> None:
-    _skip_long_builds(way, device)
+def test_drawn(device: DeviceInfo, strategy: Strategy, case: Convolution, seed: int) -> None:
+    _skip_long_builds(strategy, device)
     with pytest.MonkeyPatch.context() as patch:
         _take(2, 3, patch)
-        assert_exact_or_refused(case.model(seed), device, replace(way, alternative="dp4a"), seed)
+        assert_exact_or_refused(
+            case.model(seed), device, replace(strategy, alternative="dp4a"), seed
+        )

@@ -24,28 +24,32 @@ from tests.support.cases import (
     REGISTERS,
     SEEDS,
     STAGED,
-    Way,
+    Strategy,
     assert_constants,
     assert_exact_or_refused,
-    assert_exact_way,
+    assert_exact_strategy,
     integers,
     only_launch,
 )
 from tests.support.convolution import Convolution, convolutions
 from tests.support.model import chain_model, const, op, t
 
-WAYS = (FLOAT4, *REGISTERS, NEAREST, STAGED, DOTS[1], DOTS[0])
+STRATEGIES = (FLOAT4, *REGISTERS, NEAREST, STAGED, DOTS[1], DOTS[0])
 
 # What lower() returns.
 
 
-def _names(case: Convolution, way: Way, **facts: Any) -> list[str]:
-    way = replace(way, facts={**way.facts, **facts})
-    return [alternative.name for alternative in ops.lower(case.node(), way.target)]
+def _names(case: Convolution, strategy: Strategy, **facts: Any) -> list[str]:
+    strategy = replace(strategy, facts={**strategy.facts, **facts})
+    return [alternative.name for alternative in ops.lower(case.node(), strategy.target)]
 
 
-def _launch(case: Convolution, way: Way) -> Launch:
-    found = [a for a in ops.lower(case.node(), way.target) if a.name.startswith(way.alternative)]
+def _launch(case: Convolution, strategy: Strategy) -> Launch:
+    found = [
+        a
+        for a in ops.lower(case.node(), strategy.target)
+        if a.name.startswith(strategy.alternative)
+    ]
     launch = only_launch(found[0])
     assert_constants(launch)
     return launch
@@ -170,10 +174,10 @@ def test_words_are_loaded_together_where_pixels_begin_so() -> None:
     taken = {in_c: words(in_c, 48, (1, 1)).defines["LOAD_WORDS"] for in_c in (4, 8, 12, 16, 32)}
     assert taken == {4: 1, 8: 2, 12: 1, 16: 4, 32: 4}
     assert words(8, registers=24).defines["LOAD_WORDS"] == 1
-    way = Way("floats", {"device_type": "gpu", "registers": 96}, "floats")
+    strategy = Strategy("floats", {"device_type": "gpu", "registers": 96}, "floats")
     for kernel, count in (((1, 1), 4), ((2, 3), 2)):  # windows leave no room for four
         case = Convolution(size=(7, 5, 16), kernel=kernel, out_c=8)
-        assert _launch(case, way).defines["LOAD_WORDS"] == count
+        assert _launch(case, strategy).defines["LOAD_WORDS"] == count
     long = replace(Convolution(), size=(4, 4, 1000), kernel=(1, 1), zeros=(0, 255, 0))
     launch = _launch(long, FLOAT4)
     assert launch.defines["HAS_CHUNKS"] == 1
@@ -197,7 +201,7 @@ def test_floats_are_the_weights_less_their_zero_point_by_place() -> None:
 def test_floats_scale_only_where_rounding_was_proven() -> None:
     assert _launch(Convolution(), FLOAT4).defines["IS_NEAREST"] == 0
     assert _launch(Convolution(), NEAREST).defines["IS_NEAREST"] == 1
-    cpu = Way("cpu", {**STAGED.facts, "isa": NEAREST.facts["isa"]}, "float4")
+    cpu = Strategy("cpu", {**STAGED.facts, "isa": NEAREST.facts["isa"]}, "float4")
     assert _launch(Convolution(), cpu).defines["IS_NEAREST"] == 0
 
 
@@ -213,17 +217,19 @@ def test_floats_scale_only_where_rounding_was_proven() -> None:
     ],
 )
 def test_dot_products_by_what_was_proven(isa: str, macro: dict[str, int]) -> None:
-    way = Way(isa, {"device_type": "gpu", "isa": frozenset({isa})}, isa)
-    defines = _launch(Convolution(), way).defines
+    strategy = Strategy(isa, {"device_type": "gpu", "isa": frozenset({isa})}, isa)
+    defines = _launch(Convolution(), strategy).defines
     assert {n: v for n, v in defines.items() if n.startswith("DOT")} == macro
 
 
 def test_one_kind_of_dot_product_is_offered() -> None:
-    way = Way("all", {"device_type": "gpu", "isa": frozenset({"qcom_dot", "arm_dot", "dot"})})
-    assert _names(Convolution(), way) == ["dot 4x8", "float4 4x8", "plain"]
+    strategy = Strategy(
+        "all", {"device_type": "gpu", "isa": frozenset({"qcom_dot", "arm_dot", "dot"})}
+    )
+    assert _names(Convolution(), strategy) == ["dot 4x8", "float4 4x8", "plain"]
 
 
-@pytest.mark.parametrize("way", DOTS, ids=str)
+@pytest.mark.parametrize("strategy", DOTS, ids=str)
 @pytest.mark.parametrize(
     ("dtype", "zero", "least", "most", "difference"),
     [
@@ -235,9 +241,9 @@ def test_one_kind_of_dot_product_is_offered() -> None:
     ],
 )
 def test_weights_beyond_int8_need_the_pixels_sums(
-    way: Way, dtype: str, zero: int, least: int, most: int, difference: int
+    strategy: Strategy, dtype: str, zero: int, least: int, most: int, difference: int
 ) -> None:
-    launch = _launch_of(_weighted(dtype, zero, least, most), way)
+    launch = _launch_of(_weighted(dtype, zero, least, most), strategy)
     assert launch.params["difference"] == difference
     assert launch.defines["HAS_PIXEL_SUMS"] == (difference != 0)
 
@@ -255,8 +261,8 @@ def _weighted(dtype: str, zero: int, least: int, most: int, in_c: int = 7) -> No
     return replace(node, inputs=(source, replace(weights, data=data), *rest))
 
 
-def _launch_of(node: Node, way: Way) -> Launch:
-    found = [a for a in ops.lower(node, way.target) if a.name.startswith(way.alternative)]
+def _launch_of(node: Node, strategy: Strategy) -> Launch:
+    found = [a for a in ops.lower(node, strategy.target) if a.name.startswith(strategy.alternative)]
     return only_launch(found[0])
 
 
@@ -295,32 +301,36 @@ CASES = [
 ]  # fmt: skip
 
 
-def _is_offered(case: Convolution, way: Way) -> bool:
+def _is_offered(case: Convolution, strategy: Strategy) -> bool:
     height, width = case.out_size()
-    return case.out_c >= 4 and (way is not STAGED or case.batch * height * width >= 4)
+    return case.out_c >= 4 and (strategy is not STAGED or case.batch * height * width >= 4)
 
 
 @pytest.mark.parametrize(
-    ("case", "way"), [(c, w) for c in CASES for w in WAYS[::2] if _is_offered(c, w)], ids=str
+    ("case", "strategy"),
+    [(c, w) for c in CASES for w in STRATEGIES[::2] if _is_offered(c, w)],
+    ids=str,
 )
-def test_conv_2d(case: Convolution, way: Way, device: DeviceInfo) -> None:
-    assert assert_exact_way(case.model(), device, way)
+def test_conv_2d(case: Convolution, strategy: Strategy, device: DeviceInfo) -> None:
+    assert assert_exact_strategy(case.model(), device, strategy)
 
 
 @pytest.mark.parametrize(
-    ("case", "way"), [(c, w) for c in CASES[::2] for w in WAYS if _is_offered(c, w)], ids=str
+    ("case", "strategy"),
+    [(c, w) for c in CASES[::2] for w in STRATEGIES if _is_offered(c, w)],
+    ids=str,
 )
-def test_int8_per_channel(case: Convolution, way: Way, device: DeviceInfo) -> None:
+def test_int8_per_channel(case: Convolution, strategy: Strategy, device: DeviceInfo) -> None:
     if case.zeros is not None:
         case = replace(case, zeros=(case.zeros[0] - 128, 0, case.zeros[2] - 128))
     case = replace(case, dtype="int8", per_channel=True)
-    assert assert_exact_way(case.model(), device, way)
+    assert assert_exact_strategy(case.model(), device, strategy)
 
 
-@pytest.mark.parametrize("way", [FLOAT4, NEAREST], ids=str)
+@pytest.mark.parametrize("strategy", [FLOAT4, NEAREST], ids=str)
 @pytest.mark.parametrize(("in_c", "kernel"), [(6000, (1, 1)), (1000, (2, 3))])
 def test_sums_beyond_a_float(
-    in_c: int, kernel: tuple[int, int], way: Way, device: DeviceInfo
+    in_c: int, kernel: tuple[int, int], strategy: Strategy, device: DeviceInfo
 ) -> None:
     # The first terms come to some 5 * 10^7 and the others back, where a result's step is 512.
     case = Convolution(
@@ -333,13 +343,13 @@ def test_sums_beyond_a_float(
     data = np.full_like(weights.data, 1)
     data.reshape(len(data), 6000)[:, :3000] = 255
     model = chain_model([replace(node, inputs=(source, replace(weights, data=data), *rest))])
-    assert assert_exact_way(model, device, way) == {"float4 4x8"}
+    assert assert_exact_strategy(model, device, strategy) == {"float4 4x8"}
 
 
 @pytest.mark.parametrize(
-    "way",
+    "strategy",
     [
-        Way(f"{name}{registers}", {"device_type": "gpu", "registers": registers}, name)
+        Strategy(f"{name}{registers}", {"device_type": "gpu", "registers": registers}, name)
         for registers in (24, 48, 96)
         for name in ("floats", "float4")
     ],
@@ -356,31 +366,35 @@ def test_sums_beyond_a_float(
     ids=str,
 )
 @pytest.mark.parametrize("dtype", ["uint8", "int8"])
-def test_unpacked_weights(dtype: str, case: Convolution, way: Way, device: DeviceInfo) -> None:
+def test_unpacked_weights(
+    dtype: str, case: Convolution, strategy: Strategy, device: DeviceInfo
+) -> None:
     if dtype == "int8":
         zeros = case.zeros or (128, 0, 128)
         case = replace(case, dtype=dtype, zeros=(zeros[0] - 128, 0, zeros[2] - 128))
-    (taken,) = assert_exact_way(case.model(), device, way)
-    assert taken.startswith(way.alternative)
+    (taken,) = assert_exact_strategy(case.model(), device, strategy)
+    assert taken.startswith(strategy.alternative)
 
 
-@pytest.mark.parametrize("way", DOTS, ids=str)
+@pytest.mark.parametrize("strategy", DOTS, ids=str)
 @pytest.mark.parametrize("in_c", [5, 6, 7, 8])
 @pytest.mark.parametrize(
     ("dtype", "zero", "least", "most"),
     [("uint8", 0, 0, 255), ("uint8", 255, 0, 255), ("uint8", 151, 0, 255), ("int8", 0, -128, 127)],
 )
 def test_whole_range_of_weights(
-    dtype: str, zero: int, least: int, most: int, in_c: int, way: Way, device: DeviceInfo
+    dtype: str, zero: int, least: int, most: int, in_c: int, strategy: Strategy, device: DeviceInfo
 ) -> None:
     model = chain_model([_weighted(dtype, zero, least, most, in_c)])
-    assert assert_exact_way(model, device, way) == {f"{way.alternative} 4x8"}
+    assert assert_exact_strategy(model, device, strategy) == {f"{strategy.alternative} 4x8"}
 
 
-@given(case=convolutions(), way=st.sampled_from(WAYS), seed=SEEDS)
-def test_drawn_conv_2d(device: DeviceInfo, case: Convolution, way: Way, seed: int) -> None:
-    if _is_offered(case, way):
-        assert_exact_or_refused(case.model(seed), device, way, seed)
+@given(case=convolutions(), strategy=st.sampled_from(STRATEGIES), seed=SEEDS)
+def test_drawn_conv_2d(
+    device: DeviceInfo, case: Convolution, strategy: Strategy, seed: int
+) -> None:
+    if _is_offered(case, strategy):
+        assert_exact_or_refused(case.model(seed), device, strategy, seed)
 
 
 def _rows(in_c: int, out_c: int, rows: int, dtype: str) -> Node:
@@ -400,12 +414,12 @@ def _rows(in_c: int, out_c: int, rows: int, dtype: str) -> Node:
     )
 
 
-@pytest.mark.parametrize("way", WAYS, ids=str)
+@pytest.mark.parametrize("strategy", STRATEGIES, ids=str)
 @pytest.mark.parametrize("dtype", ["uint8", "int8"])
 @pytest.mark.parametrize(("in_c", "out_c", "rows"), [(61, 33, 1), (16, 8, 5), (5, 40, 17)])
 def test_fully_connected(
-    in_c: int, out_c: int, rows: int, dtype: str, way: Way, device: DeviceInfo
+    in_c: int, out_c: int, rows: int, dtype: str, strategy: Strategy, device: DeviceInfo
 ) -> None:
-    if way is STAGED and rows < 4:
+    if strategy is STAGED and rows < 4:
         return
-    assert assert_exact_way(chain_model([_rows(in_c, out_c, rows, dtype)]), device, way)
+    assert assert_exact_strategy(chain_model([_rows(in_c, out_c, rows, dtype)]), device, strategy)

@@ -20,21 +20,21 @@ from tests.support.cases import (
     REGISTERS,
     SEEDS,
     SOME_REGISTERS,
-    Way,
+    Strategy,
     assert_constants,
     assert_exact_or_refused,
-    assert_exact_way,
+    assert_exact_strategy,
     only_launch,
 )
 from tests.support.convolution import Convolution, convolutions
 
 # One core: a run is all of a row. Sixteen: it is four pixels.
-LONG = Way("long", {**FLOAT4.facts, "compute_units": 1}, "float4")
-SHORT = Way("short", {**FLOAT4.facts, "compute_units": 16}, "float4")
-WAYS = (LONG, SHORT, NEAREST)
+LONG = Strategy("long", {**FLOAT4.facts, "compute_units": 1}, "float4")
+SHORT = Strategy("short", {**FLOAT4.facts, "compute_units": 16}, "float4")
+STRATEGIES = (LONG, SHORT, NEAREST)
 # Bytes by their places, and as they are.
 PLACED_OR_NOT = (
-    *(replace(way, alternative="placed") for way in REGISTERS),
+    *(replace(strategy, alternative="placed") for strategy in REGISTERS),
     replace(SOME_REGISTERS, name="bytes", alternative="float4"),
 )
 
@@ -43,8 +43,8 @@ def _case(**fields: Any) -> Convolution:
     return replace(Convolution(size=(9, 14, 8), depth_multiplier=1), **fields)
 
 
-def _launch(case: Convolution, way: Way = LONG) -> Launch:
-    launch = only_launch(ops.lower(case.node(), way.target)[0])
+def _launch(case: Convolution, strategy: Strategy = LONG) -> Launch:
+    launch = only_launch(ops.lower(case.node(), strategy.target)[0])
     assert_constants(launch)
     return launch
 
@@ -104,8 +104,8 @@ def test_registers_decide(fields: dict[str, Any], shapes: dict[int, str]) -> Non
     for count, shape in shapes.items():
         target = replace(LONG.target, registers=count)
         found = [a.name for a in ops.lower(_case(**fields).node(), target)]
-        ways = [f"placed {shape}", f"float4 {shape}"][:: -1 if count == 48 else 1]
-        assert found[:2] == ways if shape else found == ["plain"]
+        strategies = [f"placed {shape}", f"float4 {shape}"][:: -1 if count == 48 else 1]
+        assert found[:2] == strategies if shape else found == ["plain"]
         assert found[-1] == "plain"
         # Where few are known to be kept, the vectors' loops would keep values in memory.
         assert any(each.startswith("vector") for each in found) == (count == 256)
@@ -146,31 +146,31 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize("way", WAYS, ids=str)
+@pytest.mark.parametrize("strategy", STRATEGIES, ids=str)
 @pytest.mark.parametrize("case", CASES, ids=str)
-def test_depthwise_conv_2d(case: Convolution, way: Way, device: DeviceInfo) -> None:
-    (name,) = assert_exact_way(case.model(), device, way)
+def test_depthwise_conv_2d(case: Convolution, strategy: Strategy, device: DeviceInfo) -> None:
+    (name,) = assert_exact_strategy(case.model(), device, strategy)
     assert name.startswith("float4")
 
 
 @pytest.mark.parametrize("case", CASES[::2], ids=str)
 @pytest.mark.parametrize(
-    ("per_channel", "way"),
+    ("per_channel", "strategy"),
     [
-        (per_channel, way)
+        (per_channel, strategy)
         for per_channel in (False, True)
-        for way in (NEAREST if per_channel else SHORT, *PLACED_OR_NOT[::2])
+        for strategy in (NEAREST if per_channel else SHORT, *PLACED_OR_NOT[::2])
     ],
     ids=str,
 )
-def test_int8(case: Convolution, per_channel: bool, way: Way, device: DeviceInfo) -> None:
+def test_int8(case: Convolution, per_channel: bool, strategy: Strategy, device: DeviceInfo) -> None:
     if case.zeros is not None:
         case = replace(case, zeros=(case.zeros[0] - 128, 0, case.zeros[2] - 128))
     case = replace(case, dtype="int8", per_channel=per_channel)
-    assert assert_exact_way(case.model(), device, way)
+    assert assert_exact_strategy(case.model(), device, strategy)
 
 
-@pytest.mark.parametrize("way", PLACED_OR_NOT, ids=str)
+@pytest.mark.parametrize("strategy", PLACED_OR_NOT, ids=str)
 @pytest.mark.parametrize(
     "case",
     [
@@ -188,13 +188,13 @@ def test_int8(case: Convolution, per_channel: bool, way: Way, device: DeviceInfo
     ],
     ids=str,
 )
-def test_tap_after_tap(case: Convolution, way: Way, device: DeviceInfo) -> None:
-    (name,) = assert_exact_way(case.model(), device, way)
-    assert name.startswith(way.alternative)
+def test_tap_after_tap(case: Convolution, strategy: Strategy, device: DeviceInfo) -> None:
+    (name,) = assert_exact_strategy(case.model(), device, strategy)
+    assert name.startswith(strategy.alternative)
 
 
-@given(case=convolutions(is_depthwise=True), way=st.sampled_from(WAYS), seed=SEEDS)
-def test_drawn(device: DeviceInfo, case: Convolution, way: Way, seed: int) -> None:
+@given(case=convolutions(is_depthwise=True), strategy=st.sampled_from(STRATEGIES), seed=SEEDS)
+def test_drawn(device: DeviceInfo, case: Convolution, strategy: Strategy, seed: int) -> None:
     case = replace(case, depth_multiplier=1, dilation=(case.dilation[0], 1))
     if case.size[2] >= 4 and case.stride[1] <= case.kernel[1] and min(case.out_size()) > 0:
-        assert_exact_or_refused(case.model(seed), device, way, seed)
+        assert_exact_or_refused(case.model(seed), device, strategy, seed)

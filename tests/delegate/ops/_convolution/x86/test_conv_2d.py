@@ -24,10 +24,10 @@ from tests.support.cases import (
     SIMT,
     VNNI,
     X86,
-    Way,
+    Strategy,
     assert_constants,
     assert_exact_or_refused,
-    assert_exact_way,
+    assert_exact_strategy,
     changed,
     integers,
     only_launch,
@@ -39,8 +39,8 @@ from tests.support.model import chain_model, const, op, t
 # What lower() returns.
 
 
-def _names(node: Node, way: Way = VNNI) -> list[str]:
-    return [alternative.name for alternative in ops.lower(node, way.target)]
+def _names(node: Node, strategy: Strategy = VNNI) -> list[str]:
+    return [alternative.name for alternative in ops.lower(node, strategy.target)]
 
 
 @pytest.mark.parametrize(
@@ -90,12 +90,12 @@ def _narrow(node: Node) -> Node:
 
 
 @pytest.mark.parametrize(
-    "way",
-    [LANES_16, SIMT, Way("groups_of_64", {"device_type": "gpu", "isa": frozenset({"vnni"})})],
+    "strategy",
+    [LANES_16, SIMT, Strategy("groups_of_64", {"device_type": "gpu", "isa": frozenset({"vnni"})})],
     ids=str,
 )
-def test_not_without_instructions_and_groups_of_one(way: Way) -> None:
-    assert not any("vnni" in name for name in _names(Convolution().node(), way))
+def test_not_without_instructions_and_groups_of_one(strategy: Strategy) -> None:
+    assert not any("vnni" in name for name in _names(Convolution().node(), strategy))
 
 
 def _weights(values: Any, zero_point: int = 0, dtype: str = "int8") -> Node:
@@ -133,9 +133,9 @@ def test_int8_weights_are_made_uint8_where_windows_are_long(in_c: int, flips: in
 def test_windows_that_do_not_fit_the_panel_are_left_to_others() -> None:
     large = Convolution(size=(4, 4, 2100), out_c=8)
     matrix = replace(large, kernel=(1, 1)).node()
-    for way in X86:
-        assert not any(way.name in name for name in _names(large.node(), way))
-        assert _names(matrix, way)[0].startswith(way.name)
+    for strategy in X86:
+        assert not any(strategy.name in name for name in _names(large.node(), strategy))
+        assert _names(matrix, strategy)[0].startswith(strategy.name)
     # It takes int16 from the panel.
     longest = Convolution(size=(3, 5, 10912), kernel=(1, 1), out_c=1)
     assert "avx2 6x16" in _names(longest.node(), AVX2)
@@ -219,10 +219,10 @@ class Block:
 
     def assert_exact(self, model: bytes, device: DeviceInfo) -> None:
         """Assert that the node runs so, and gives the numbers of TFLite's reference kernels."""
-        way = next(way for way in X86 if way.name == self.kind.name)
+        strategy = next(strategy for strategy in X86 if strategy.name == self.kind.name)
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(panels, "least_wasteful", lambda *arguments: [self.size])
-            taken = assert_exact_way(model, device, replace(way, alternative=self.name))
+            taken = assert_exact_strategy(model, device, replace(strategy, alternative=self.name))
         assert taken == {self.name}
 
 
@@ -388,11 +388,11 @@ def test_fully_connected_without_float_forms(
     assert proven[1] < proven[0]
 
 
-@pytest.mark.parametrize("way", X86, ids=str)
+@pytest.mark.parametrize("strategy", X86, ids=str)
 @given(case=convolutions(), is_narrow=st.booleans(), seed=SEEDS)
 def test_drawn_conv_2d(
-    device: DeviceInfo, way: Way, case: Convolution, is_narrow: bool, seed: int
+    device: DeviceInfo, strategy: Strategy, case: Convolution, is_narrow: bool, seed: int
 ) -> None:
     node = case.node(seed)
     model = chain_model([_narrow(node) if is_narrow else node])
-    assert_exact_or_refused(model, device, way, seed)
+    assert_exact_or_refused(model, device, strategy, seed)

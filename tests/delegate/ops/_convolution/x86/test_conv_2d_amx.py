@@ -18,10 +18,10 @@ from tests.support.cases import (
     AMX,
     SEEDS,
     VNNI,
-    Way,
+    Strategy,
     assert_constants,
     assert_exact_or_refused,
-    assert_exact_way,
+    assert_exact_strategy,
     changed,
     only_launch,
     require_isa,
@@ -39,8 +39,8 @@ BUILT = [WIDE.node(), replace(WIDE, dtype="int8").node(), *(case.node() for case
 # What lower() returns.
 
 
-def _first(case: Convolution, way: Way = AMX) -> str:
-    return ops.lower(case.node(), way.target)[0].name
+def _first(case: Convolution, strategy: Strategy = AMX) -> str:
+    return ops.lower(case.node(), strategy.target)[0].name
 
 
 @pytest.mark.parametrize(
@@ -69,8 +69,8 @@ def test_first_where_it_is_expected_to_be_the_fastest(
     "facts", [{"isa": frozenset({"amx"})}, {"device_type": "gpu"}], ids=["without_vnni", "groups"]
 )
 def test_not_without_instructions_and_groups_of_one(facts: dict[str, object]) -> None:
-    way = Way("other", {**AMX.facts, **facts})
-    assert not any("amx" in each.name for each in ops.lower(WIDE.node(), way.target))
+    strategy = Strategy("other", {**AMX.facts, **facts})
+    assert not any("amx" in each.name for each in ops.lower(WIDE.node(), strategy.target))
 
 
 @pytest.mark.parametrize(
@@ -93,7 +93,7 @@ def _is_offered(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _assert_exact(model: bytes, device: DeviceInfo) -> None:
-    taken = assert_exact_way(model, device, AMX)
+    taken = assert_exact_strategy(model, device, AMX)
     assert all(name.startswith("amx") for name in taken), taken
 
 

@@ -18,9 +18,9 @@ from tests.support.cases import (
     AMX,
     FUSED,
     SEEDS,
-    Way,
+    Strategy,
     assert_exact_or_refused,
-    assert_exact_way,
+    assert_exact_strategy,
     changed,
 )
 from tests.support.hybrid import assert_packed_once
@@ -36,8 +36,8 @@ BUILT = [WIDE.node(), ConvCase(size=(9, 9, 64), out_c=64).node(HYBRID[1], None)]
 # What lower() returns.
 
 
-def _names(node: Node, way: Way = AMX) -> list[str]:
-    return [each.name for each in ops.lower(node, way.target)]
+def _names(node: Node, strategy: Strategy = AMX) -> list[str]:
+    return [each.name for each in ops.lower(node, strategy.target)]
 
 
 @pytest.mark.parametrize(
@@ -66,8 +66,8 @@ def test_convolutions() -> None:
 )
 def test_not_without_instructions_and_of_few_channels(facts: dict[str, object]) -> None:
     few = replace(WIDE, out_c=31)
-    for case, way in ((WIDE, Way("other", {**AMX.facts, **facts})), (few, AMX)):
-        assert not any("amx" in name for name in _names(case.node(), way))
+    for case, strategy in ((WIDE, Strategy("other", {**AMX.facts, **facts})), (few, AMX)):
+        assert not any("amx" in name for name in _names(case.node(), strategy))
 
 
 def test_weights_are_packed_once_for_many_rows_and_for_one() -> None:
@@ -86,7 +86,7 @@ def _is_offered(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _assert_exact(node: Node, device: DeviceInfo) -> None:
-    taken = assert_exact_way(chain_model([node]), device, AMX)
+    taken = assert_exact_strategy(chain_model([node]), device, AMX)
     assert all(name.startswith("amx") for name in taken), taken
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from delegate import DeviceInfo, ops
 from tests.delegate.ops._convolution.test_hybrid_blocks import Product
-from tests.support.cases import AMX, SEEDS, assert_exact_or_refused, assert_exact_way
+from tests.support.cases import AMX, SEEDS, assert_exact_or_refused, assert_exact_strategy
 from tests.support.compare import RUNTIME
 from tests.support.hybrid import assert_packed_once
 from tests.support.model import chain_model
@@ -49,7 +49,7 @@ def test_weights_are_packed_once_for_any_rows() -> None:
 
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_exact(case: Product, device: DeviceInfo) -> None:
-    taken = assert_exact_way(chain_model([case.node()]), device, AMX)
+    taken = assert_exact_strategy(chain_model([case.node()]), device, AMX)
     assert {name.split()[0] for name in taken} == {"amx"}
 
 

@@ -11,23 +11,23 @@ from delegate.engine import Engine
 from delegate.graph.partition import partition_of
 from delegate.host.tflite.library import installed_rules
 from delegate.inspect import Graph
-from delegate.launch import Program, size_bytes
+from delegate.launch import Schedule, size_bytes
 from delegate.plan.lowering.compiler import compile_partition
 from delegate.plan.planners.planner import Planner
 from delegate.plan.record import LaunchPlan
 from delegate.plan.tuning.dispatch import Selection
 from delegate.run.executor import Executor
 from delegate.target import Target
-from tests.support.cases import Way
+from tests.support.cases import Strategy
 
 
-def program_of(graph: Graph, way: Way) -> Program:
+def schedule_of(graph: Graph, strategy: Strategy) -> Schedule:
     """Return the program of a whole graph, with each node's first alternative."""
     partition = partition_of(graph, range(len(graph.nodes)))
-    return compile_partition(partition, way.target, lambda node, alternatives: alternatives[0])
+    return compile_partition(partition, strategy.target, lambda node, alternatives: alternatives[0])
 
 
-def fallback_program(graph: Graph) -> Program:
+def fallback_schedule(graph: Graph) -> Schedule:
     """Return the same with each node's last alternative, the fallback kernel."""
     partition = partition_of(graph, range(len(graph.nodes)))
     return compile_partition(partition, Target(), lambda node, alternatives: alternatives[-1])
