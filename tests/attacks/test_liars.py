@@ -54,7 +54,6 @@ def test_correct_delegate_passes() -> None:
     assert "guard bytes" in results[behaviour("guard_bytes")].detail
 
 
-@slow
 @pytest.mark.parametrize(
     ("liar", "wrong", "words", "right"),
     [

@@ -19,7 +19,7 @@ from tests.support.tiers import add_options, select
 
 @pytest.mark.parametrize("case", [0, 1, 2])
 @pytest.mark.parametrize("strategy", ["simt", "lanes8"])
-def test_ways(way, case): ...
+def test_strategies(strategy, case): ...
 
 @pytest.mark.parametrize("case", [0, 1, 2])
 @pytest.mark.parametrize("dtype", ["int8", "float32"])
@@ -31,7 +31,9 @@ def test_cases(case): ...
 @pytest.mark.slow
 def test_slow(): ...
 """
-FAST = {*("ways[simt-0]", "ways[lanes8-0]", "types[int8-0]", "types[float32-0]", "cases[0]")}
+FAST = {
+    *("strategies[simt-0]", "strategies[lanes8-0]", "types[int8-0]", "types[float32-0]", "cases[0]")
+}
 CONFTEST = """
 from tests.support import tiers
 def pytest_addoption(parser):

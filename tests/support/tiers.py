@@ -2,7 +2,7 @@
 """The tiers of the tests: the fast one, and `--full`.
 
 The fast tier runs on one device, PoCL if available. It runs the first case of each test, or the
-first case of each strategy, type or subcommand. It omits tests marked `slow`, which take half a
+first case of each strategy, type, subcommand or faulty delegate. It omits tests marked `slow`, which take half a
 second or more and are not the only guard of something.
 `--full` runs all cases of all tests on every device. `--part 2/8` always runs the same eighth.
 """
@@ -25,11 +25,8 @@ where_rows_are_known = pytest.mark.skipif(
     and (_RULES.processor, _RULES.runtime) != ("aarch64", "ai-edge-litert"),
     reason="hybrid nodes stay on the CPU here",
 )
-_EACH_VALUE = (
-    "strategy",
-    "dtype",
-    "subcommand",
-)  # parameters of which the fast tier runs each value
+# Parameters of which the fast tier runs each value.
+_EACH_VALUE = ("strategy", "dtype", "subcommand", "liar")
 
 
 def add_options(parser: pytest.Parser) -> None:
