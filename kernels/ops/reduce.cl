@@ -35,7 +35,7 @@
 #define START_NUMBER START
 #endif
 
-#if USES_REDUCE || USES_REDUCE_ROW
+#if USES_REDUCE || USES_REDUCE_ROW || USES_REDUCE_SHARED
 #if FINISH == 1
 DEFINE_ROUNDING()
 #endif
@@ -72,6 +72,44 @@ TILE(reduce) {
 }
 
 KERNEL(reduce)
+#endif
+
+#if USES_REDUCE_SHARED
+#define ALONE 0
+#include "group_row.clh"
+
+// The same with several work-items a result, which take turns at the terms of the innermost
+// dimension. A group may have any size.
+// tile: TILE_ITEMS output elements; tiles: ceil(elements / TILE_ITEMS)
+TILE(reduce_shared) {
+  global const STORED_ELEM* input = (global const STORED_ELEM*)(arena + INPUT);
+  local NUMBER* partial = (local NUMBER*)scratch;
+  const NUMBER start = START_NUMBER;
+  const int width = min(TILE_ITEMS, STRIDE);
+  const int shares = STRIDE / width;
+  const int own = FIRST % width;
+  const int share = FIRST / width;
+  for (int at_once = 0; at_once < TILE_ITEMS; at_once += width) {
+    const int item = tile * TILE_ITEMS + at_once + own;
+    const int is_used = at_once + own < TILE_ITEMS && item < ITEMS && share < shares;
+    NUMBER result = start;
+    if (is_used) {
+      const int first = FIRST_OF(item) + share * REDUCED_STEP_2;
+      const int terms = (REDUCED_2 - share + shares - 1) / shares;
+#define TAKE_SHARED(at) result = COMBINE(result, (NUMBER)LOAD_FLOAT(at, input))
+      FOR_EACH_TERM_ALONG(first, terms, shares * REDUCED_STEP_2, TAKE_SHARED);
+    }
+    partial[FIRST] = result;
+    MEET();
+    if (is_used && share == 0) {
+      for (int i = 1; i < shares; i++) result = COMBINE(result, partial[own + i * width]);
+      STORE_FLOAT(LOCAL(finished)(result, params), item, (global STORED_ELEM*)(arena + OUTPUT));
+    }
+    MEET();
+  }
+}
+
+KERNEL(reduce_shared)
 #endif
 
 #if USES_REDUCE_INT64

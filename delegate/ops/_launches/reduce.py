@@ -15,7 +15,14 @@ from delegate.launch import Alternative, Defines, Params
 from delegate.ops._checks import quantized
 from delegate.ops._checks.node import elements_of, require_constant, shape_text, tensors_of
 from delegate.ops._launches.broadcast import padded
-from delegate.ops._launches.tiles import by_work, lanes_of, launch_over, most_rounds, vectors_of
+from delegate.ops._launches.tiles import (
+    Tiling,
+    by_work,
+    lanes_of,
+    launch_over,
+    most_rounds,
+    vectors_of,
+)
 from delegate.ops._launches.types import ELEM
 from delegate.ops._numbers import bits, ceil_div, fixed_point
 from delegate.target import Target
@@ -24,6 +31,8 @@ _DIMENSIONS = 3  # kernels loop over so many kept, and so many reduced, dimensio
 _ROUNDS = most_rounds(1, 10_000)  # of all loops together
 _DIGITS = 64  # loop rounds of an int64 division
 _STEPS = 8  # elements per round of the innermost loop
+_SHARED_ITEMS = 4  # results of a work-group whose work-items share the terms
+_LEAST_SHARED, _MOST_SHARED = 64, 2**14  # terms, and results: more keep a GPU busy by themselves
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,9 +163,17 @@ def reduce(
         )
         return Alternative(f"{kernel} {lanes}" if lanes else kernel, (launch,))
 
-    variants = []
     if dtype == "int64":
         return (alternative("plain", 0, results, rounds + (_DIGITS if finish else 0)),)
+    variants = []
+    is_long = innermost[0] >= _LEAST_SHARED and rounds * _SHARED_ITEMS <= _ROUNDS
+    if is_long and results <= _MOST_SHARED and target.group_items > 1 and not is_ordered:
+        tiles = ceil_div(results, _SHARED_ITEMS)
+        tiling = Tiling(tiles, target.group_items, _SHARED_ITEMS)
+        scratch: Defines = {"SCRATCH_INTS": target.group_items}
+        fields = common | {"items": results}
+        launch = launch_over("reduce", "reduce_shared", tiling, fields, defines | scratch)
+        variants.append(Alternative("shared", (launch,)))
     if reduction.kept and reduction.kept[-1][1] == 1:
         size = reduction.kept[-1][0]
         lanes = lanes_of(size, target)

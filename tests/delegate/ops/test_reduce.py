@@ -73,7 +73,10 @@ def node(
         (LANES_16, (3, 2, 17), (2,), ["row 16", "plain"]),
         (LANES_16, (3, 2, 17), (1, 2), ["row 16", "plain"]),
         (LANES_8, (3, 3), (1,), ["plain"]),
-        (SIMT, (3, 99), (1,), ["plain"]),
+        (SIMT, (3, 63), (1,), ["plain"]),
+        (SIMT, (3, 99), (1,), ["shared", "plain"]),
+        (SIMT, (1, 8, 8, 4), (1, 2), ["shared", "vector 4", "plain"]),
+        (SIMT, (16385, 64), (1,), ["plain"]),
     ],
 )
 def test_alternatives(
@@ -200,7 +203,7 @@ def test_integers_truncate(device: DeviceInfo) -> None:
 def test_more_rounds_than_some_drivers_make(device: DeviceInfo) -> None:
     for shape, axes in (((1, 263, 263, 3), (1, 2)), ((70001, 2), (0,)), ((2, 70001), (1,))):
         graph = reduction("MEAN", "int8", shape, axes)
-        for strategy in (PLAIN, LANES_8):
+        for strategy in (PLAIN, LANES_8, SIMT):
             assert_graph(graph, device, strategy, input_sets(graph))
 
 
@@ -233,7 +236,7 @@ def test_the_first_of_a_whole_tensor_stays_if_it_is_nan(
     sets[0][0, 0], sets[1][0, 3] = np.nan, np.nan
     sets[2][:], sets[3][:] = -np.inf, np.inf
     graph = reduction(op, "float32", (1, 99), axes)
-    for strategy in (PLAIN, LANES_8):
+    for strategy in (PLAIN, LANES_8, SIMT):
         assert_graph(graph, device, strategy, [[each] for each in sets])
 
 
@@ -266,8 +269,8 @@ def nodes_of(dtype: str, channels: int, size: int) -> list[Node]:
 BUILT = [
     node("REDUCE_MAX", "float32", (2, 18), (0, 1)),
     *(
-        node(op, dtype, (2, 18, 17), (axis,))
-        for axis in (1, 2)
+        node(op, dtype, (2, *sizes), (axis,))
+        for axis, sizes in ((1, (18, 17)), (2, (18, 17)), (2, (3, 64)))
         for op, dtype in (
             *((op, dtype) for op in ("SUM", "MEAN") for dtype in NUMBERS),
             *(
