@@ -66,7 +66,8 @@ def needs_module(module: str, extra: str, *endings: str) -> Callable[[str], str 
 
 def picture_obstacle(path: str) -> str | None:
     """Return why no picture can be written to a file of this name, or None."""
-    from PIL import Image  # here, as --help needs no picture
+    # Here, as --help needs no picture.
+    from PIL import Image
 
     Image.init()
     ending = os.path.splitext(path)[1].lower()

@@ -129,8 +129,8 @@ CONFINED = {
 }
 # <op>[_<case>][_<arithmetic>][_<family>], see kernels/README.md
 _WORDS = (
-    "row|row_part|row_range|select|columns|tiled|vector|staged|groups|computed|boxes|best|output"
-    "|projection|sums|cells|blocks|row_blocks|vector_blocks|undone|parts|parts_merged"
+    "row|row_part|row_range|shared|select|columns|tiled|vector|staged|groups|computed|boxes|best"
+    "|output|projection|sums|cells|blocks|row_blocks|vector_blocks|undone|parts|parts_merged"
 )
 CASES = rf"(?:_(?:\d+x\d+|{_WORDS}))?"
 _ISA = {feature.kernel.removeprefix("runtime_isa_") for feature in FEATURES}

@@ -2,8 +2,8 @@
 """The tiers of the tests: the fast one, and `--full`.
 
 The fast tier runs on one device, PoCL if available. It runs the first case of each test, or the
-first case of each strategy, type, subcommand or faulty delegate. It omits tests marked `slow`, which take half a
-second or more and are not the only guard of something.
+first case of each strategy, type, subcommand or faulty delegate. It omits tests marked `slow`,
+which take half a second or more and are not the only guard of something.
 `--full` runs all cases of all tests on every device. `--part 2/8` always runs the same eighth.
 """
 

@@ -165,15 +165,7 @@ def reduce(
 
     if dtype == "int64":
         return (alternative("plain", 0, results, rounds + (_DIGITS if finish else 0)),)
-    variants = []
-    is_long = innermost[0] >= _LEAST_SHARED and rounds * _SHARED_ITEMS <= _ROUNDS
-    if is_long and results <= _MOST_SHARED and target.group_items > 1 and not is_ordered:
-        tiles = ceil_div(results, _SHARED_ITEMS)
-        tiling = Tiling(tiles, target.group_items, _SHARED_ITEMS)
-        scratch: Defines = {"SCRATCH_INTS": target.group_items}
-        fields = common | {"items": results}
-        launch = launch_over("reduce", "reduce_shared", tiling, fields, defines | scratch)
-        variants.append(Alternative("shared", (launch,)))
+    variants = [] if is_ordered else _shared(reduction, target, rounds, common, defines)
     if reduction.kept and reduction.kept[-1][1] == 1:
         size = reduction.kept[-1][0]
         lanes = lanes_of(size, target)
@@ -186,6 +178,25 @@ def reduce(
             row_rounds = innermost[0] // lanes + innermost[0] % lanes
             variants.append(alternative("row", lanes, results, terms // innermost[0] * row_rounds))
     return (*variants, alternative("plain", 0, results, rounds))
+
+
+def _shared(
+    reduction: Reduction, target: Target, rounds: int, fields: Params, defines: Defines
+) -> list[Alternative]:
+    """Return the alternative whose work-groups share the terms of their results, if it gains.
+
+    `rounds`: loop rounds for all terms of a result.
+    """
+    results = reduction.results
+    if target.group_items == 1 or results > _MOST_SHARED or rounds > _ROUNDS // _SHARED_ITEMS:
+        return []
+    if not reduction.reduced or reduction.reduced[-1][0] < _LEAST_SHARED:
+        return []
+    tiling = Tiling(ceil_div(results, _SHARED_ITEMS), target.group_items, _SHARED_ITEMS)
+    scratch: Defines = {"SCRATCH_INTS": target.group_items}
+    params = fields | {"items": results}
+    launch = launch_over("reduce", "reduce_shared", tiling, params, defines | scratch)
+    return [Alternative("shared", (launch,))]
 
 
 def _start_fields(start: int, dtype: str) -> dict[str, int]:
