@@ -104,6 +104,7 @@ def _partition(plan: PartitionPlan) -> dict[str, Any]:
     return {
         "nodes": len({step.node_index for step in plan.steps}),
         "dispatch": plan.dispatch_mode,
+        "threads": not plan.has_no_threads,
         "copies": plan.copy_strategy,
         "kernels_enqueued": len(plan.calls),
         "programs": len({call.program for call in plan.calls}),

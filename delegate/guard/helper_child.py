@@ -189,13 +189,10 @@ class _RequestHandler:
     def _partition(
         self, planner: Planner, partition: Partition, target: Target, batch: int, region: Region
     ) -> bytes:
-        device, chooser = planner.device, planner.chooser
+        chooser = planner.chooser
         plan, lease = planner.partition(partition, target, batch, region)
-        with (
-            contextlib.closing(lease),
-            device.calling("reading constants back"),
-        ):
-            constants = save_constants(planner.weights, device.queue, lease)
+        with contextlib.closing(lease):
+            constants = save_constants(lease)
             tuning = chooser.mode, chooser.unmeasured, chooser.unmeasured_seconds
             return encode(TunedPlan(plan, constants, *tuning))
 

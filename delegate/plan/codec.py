@@ -68,7 +68,13 @@ def encode(tuned: TunedPlan) -> bytes:
         "programs": [[p.file, p.source, p.digest, p.is_binary] for p in programs],
         "calls": [_packed_call(call, programs.index(call.program)) for call in plan.calls],
         "ints": _text(np.array(plan.ints, "<i4").tobytes()),
-        "whole": [plan.control_ints, plan.dispatch_mode, plan.copy_strategy, plan.uses_fp16],
+        "whole": [
+            plan.control_ints,
+            plan.dispatch_mode,
+            plan.copy_strategy,
+            plan.uses_fp16,
+            plan.has_no_threads,
+        ],
         "constants": [
             [each.size_bytes, [[s.digest, s.offset, s.size_bytes] for s in each.segments]]
             for each in tuned.constants
@@ -139,12 +145,12 @@ def _tuned_plan(
         CallPlan(programs[at], name, items, group, used, number, base64.b64decode(block), launches)
         for at, name, (items, group), used, number, block, launches in body["calls"]
     )
-    control_ints, dispatch_mode, copy_strategy, uses_fp16 = body["whole"]
+    control_ints, dispatch_mode, copy_strategy, uses_fp16, has_no_threads = body["whole"]
     ints = np.frombuffer(base64.b64decode(body["ints"]), "<i4").tolist()
     steps = tuple(_step(each, tensors) for each in body["steps"])
     plan = PartitionPlan(
         *(inputs, outputs, watched, steps, memory, calls),
-        *(tuple(ints), control_ints, dispatch_mode, copy_strategy, uses_fp16),
+        *(tuple(ints), control_ints, dispatch_mode, copy_strategy, uses_fp16, has_no_threads),
     )
     constants = tuple(
         BufferPlan(size, tuple(SegmentPlan(*each) for each in segments))

@@ -141,6 +141,7 @@ class PartitionPlan:
     dispatch_mode: str  # one of DISPATCH_MODES
     copy_strategy: str  # name of the copy strategy
     uses_fp16: bool  # its float32 tensors are stored as fp16 between launches
+    has_no_threads: bool = False  # it is of the device of Device.without_threads
 
     @property
     def batch(self) -> int:

@@ -25,14 +25,14 @@ _SEGMENT_BYTES = 1 << 23  # of a file: segments are checked in parallel
 _Result = TypeVar("_Result")
 
 
-def save_constants(
-    weights: Weights, queue: cl.CommandQueue, lease: Lease
-) -> tuple[BufferPlan, ...]:
+def save_constants(lease: Lease) -> tuple[BufferPlan, ...]:
     """Save the contents of an executor's constant buffers; return their plans.
 
-    OpenCL errors propagate to the caller.
+    Raises: DeviceError: they cannot be read.
     """
-    with weights.pool.lock:
+    device = lease.weights.device
+    queue = device.queue
+    with lease.weights.pool.lock, device.calling("reading constants back"):
         for buffer in lease.buffers:
             begin = _planned_end(buffer)
             while begin < buffer.end:

@@ -11,7 +11,7 @@ import pyopencl as cl
 from delegate.errors import DeviceError, TooLarge
 from delegate.profiles import DeviceProfile
 from delegate.run.context import Context, opencl, shared_context
-from delegate.run.device_list import DeviceInfo, device_entries
+from delegate.run.device_list import DeviceInfo, all_entries, entry_without_threads
 from delegate.run.forbidden import argument_bytes
 from delegate.run.pages import in_large_pages
 
@@ -51,7 +51,7 @@ class Device:
         shares_context: bool = False,
     ) -> None:
         """Open it; `shares_context`: with other devices of this process that were opened so."""
-        entry = next((e for e in device_entries() if e[0] == info), None)
+        entry = next((e for e in all_entries() if e[0] == info), None)
         if entry is None:
             raise DeviceError(f"device {info.name} ({info.platform}) is no longer there")
         self.info, self.cl_device = entry
@@ -66,6 +66,8 @@ class Device:
             else Context(self.cl_device)
         )
         self._queue_properties = flags
+        self._shares_context = shares_context
+        self._without_threads: Device | None = None
         self._queue: cl.CommandQueue | None = self.another_queue()
         with opencl("clGetDeviceInfo"):
             self.max_alloc_bytes: int = self.cl_device.max_mem_alloc_size
@@ -97,6 +99,18 @@ class Device:
     def is_closed(self) -> bool:
         """Whether `close` was called."""
         return self._context is None
+
+    def without_threads(self) -> Device | None:
+        """Return the driver's device that runs kernels in the calling thread; None: it has none.
+
+        It is closed with this one. Raises: DeviceError.
+        """
+        if self._without_threads is None and self.profile is None:
+            entry = entry_without_threads(self.info)
+            if entry is not None:
+                own = bool(self._queue_properties), self.proven, None, self._shares_context
+                self._without_threads = Device(entry[0], *own)
+        return self._without_threads
 
     def calling(self, call: str) -> opencl:
         """Return a context manager for calls of this name; an error retires the OpenCL context."""
@@ -181,6 +195,8 @@ class Device:
         Close everything created in the context first. A second call does nothing.
         """
         self._queue = self._context = None
+        if self._without_threads is not None:
+            self._without_threads.close()
 
 
 def _is_coherent(cl_device: cl.Device) -> bool:

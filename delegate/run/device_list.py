@@ -12,7 +12,7 @@ import pyopencl as cl
 
 from delegate.errors import DeviceError, NoDeviceError
 from delegate.guard.children import process
-from delegate.run import driver_caches, icds
+from delegate.run import calling_thread, driver_caches, icds
 from delegate.run.context import opencl
 
 _log = logging.getLogger("delegate")
@@ -82,6 +82,29 @@ def device_entries() -> list[tuple[DeviceInfo, cl.Device]]:
     Raises:
         NoDeviceError, DeviceError: as `list_devices`.
     """
+    return [each for each in all_entries() if not calling_thread.is_hidden(*_named(each[0]))]
+
+
+def entry_without_threads(info: DeviceInfo) -> tuple[DeviceInfo, cl.Device] | None:
+    """Return the hidden device that is the same processor without threads."""
+    for other, device in all_entries():
+        is_same = (other.platform, other.platform_version) == (info.platform, info.platform_version)
+        hidden = is_same and calling_thread.is_hidden(*_named(other))
+        if hidden and calling_thread.are_twins(info.name, other.name):
+            return other, device
+    return None
+
+
+def _named(info: DeviceInfo) -> tuple[str, str]:
+    return info.platform, info.name
+
+
+def all_entries() -> list[tuple[DeviceInfo, cl.Device]]:
+    """Return the devices, hidden ones last, each with its pyopencl object.
+
+    Raises:
+        NoDeviceError, DeviceError: as `list_devices`.
+    """
     entries: list[tuple[DeviceInfo, cl.Device]] = []
     empty: list[str] = []
     silent: list[str] = []
@@ -118,7 +141,12 @@ def device_entries() -> list[tuple[DeviceInfo, cl.Device]]:
     if not entries:
         raise NoDeviceError(_why_none(empty, silent))
     _empty_platforms[:] = empty
-    entries.sort(key=lambda entry: _ORDER.index(entry[0].type))
+    entries.sort(
+        key=lambda entry: (
+            calling_thread.is_hidden(*_named(entry[0])),
+            _ORDER.index(entry[0].type),
+        )
+    )
     return [(replace(info, index=index), device) for index, (info, device) in enumerate(entries)]
 
 

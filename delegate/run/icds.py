@@ -24,7 +24,7 @@ from delegate.errors import CacheError, NoDeviceError
 from delegate.guard import cache
 from delegate.guard.children import environment, helper
 from delegate.guard.children.helper import Response
-from delegate.run import driver_caches
+from delegate.run import calling_thread, driver_caches
 
 TIMEOUT_SECONDS = 20  # listing takes a second, more on slow storage
 # A failed library is tried again after an hour: the cause may lie elsewhere.
@@ -66,7 +66,9 @@ def trust() -> None:
     """Load all libraries in this process, without protection from crashes."""
     global _is_prepared
     driver_caches.prepare()
-    _leave_out(list_icds(), {})
+    found = list_icds()
+    calling_thread.offer(icd.library for icd in found if not icd.left_out)
+    _leave_out(found, {})
     _is_prepared = True
 
 
@@ -85,6 +87,7 @@ def prepare() -> None:
         if icd.left_out:
             _log.debug("the OpenCL library %s is left out: %s", icd.path, icd.left_out)
     wanted = [icd for icd in found if not icd.left_out]
+    calling_thread.offer(icd.library for icd in wanted)
     failures = _failures(wanted) if wanted else {}
     _is_prepared = True
     for icd in wanted:

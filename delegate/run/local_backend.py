@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from delegate.errors import DeviceError
 from delegate.graph.ir import Tensor
 from delegate.guard.children import progress
 from delegate.plan.codec import TunedPlan
@@ -26,6 +27,18 @@ class LocalBackend:
         self._device = device
         self._programs = Programs(device)
         self._weights = Weights(device, is_shared=True)
+        self._without_threads: LocalBackend | None = None
+
+    def _of(self, plan: PartitionPlan) -> LocalBackend:
+        """Return the backend of the device that a plan is of; raises DeviceError."""
+        if not plan.has_no_threads:
+            return self
+        if self._without_threads is None:
+            device = self._device.without_threads()
+            if device is None:
+                raise DeviceError("the driver lists no device without threads any more")
+            self._without_threads = LocalBackend(device)
+        return self._without_threads
 
     def constants(
         self,
@@ -39,11 +52,12 @@ class LocalBackend:
         `content`, `ends`: what the plan was decoded from. `source`: of the contents it names.
         Raises: MissingBinary, MissingContent, DeviceError.
         """
+        own = self._of(tuned.plan)
         for each in tuned.plan.calls:
-            self._programs.load(each.program, source.binary)
-        device = self._device
+            own._programs.load(each.program, source.binary)
+        device = own._device
         with progress.phase("upload"), device.calling("uploading constants"):
-            return load_constants(self._weights, device.queue, tuned.constants, source)
+            return load_constants(own._weights, device.queue, tuned.constants, source)
 
     def executor(
         self,
@@ -53,7 +67,9 @@ class LocalBackend:
         own_queue: bool = False,
     ) -> Executor:
         """Return an executor of a plan after a first run; arguments, Raises: as Executor."""
-        made = Executor(self._device, self._programs, plan, constants, own_queue, state)
+        own = self._of(plan)
+        state = None if plan.has_no_threads else state  # it has no persistent tensors
+        made = Executor(own._device, own._programs, plan, constants, own_queue, state)
         try:
             made.first_run()
         except BaseException:

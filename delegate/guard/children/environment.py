@@ -15,6 +15,8 @@ from typing import NamedTuple
 _VARIABLES = ("HOME", "PATH", "TMPDIR", "XDG_CACHE_HOME")
 _PREFIXES = ("CUDA_", "GALLIUM_", "LD_", "LIBGL_", "LP_", "MESA_", "POCL_", "RUSTICL_")
 _IGNORED = ("POCL_AFFINITY",)  # thread placement: our commands set it, but bans are shared
+# Set by delegate/run/calling_thread.py, in this process and so in its children.
+BOTH_THREADINGS, OFFERED = ("POCL_DEVICES", "pthread basic"), "TFLITE_OPENCL_POCL_OFFERED"
 # Limits of `ulimit`: its letter, description, and a sufficient value; None: any limit is low.
 _LIMITS: dict[int, tuple[str, str, int | None]] = {
     resource.RLIMIT_AS: ("v", "of address space", None),
@@ -26,6 +28,12 @@ _LIMITS: dict[int, tuple[str, str, int | None]] = {
     resource.RLIMIT_STACK: ("s", "of stack", 1 << 20),
 }
 _PAGE_BYTES = resource.getpagesize()
+
+
+def offers_both() -> bool:
+    """Whether BOTH_THREADINGS is set, and not by the user."""
+    name, value = BOTH_THREADINGS
+    return os.environ.get(name) == value and os.environ.get(OFFERED) == "1"
 
 
 class ResourceUsage(NamedTuple):
@@ -45,6 +53,8 @@ def digest() -> str:
         for item in sorted(os.environ.items())
         if item[0] in _VARIABLES or (item[0].startswith(_PREFIXES) and item[0] not in _IGNORED)
     ]
+    if offers_both():
+        variables.remove(BOTH_THREADINGS)
     return _digest(tuple(variables), tuple(map(resource.getrlimit, _LIMITS)))
 
 

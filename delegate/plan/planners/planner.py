@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Protocol
 
@@ -34,6 +35,7 @@ from delegate.plan.tuning.agreement import outputs_of, random_inputs
 from delegate.plan.tuning.bench import DeviceBench
 from delegate.plan.tuning.chooser import FULL, QUICK, Choice, Chooser
 from delegate.plan.tuning.dispatch import DispatchChooser, Selection
+from delegate.plan.tuning.threads import ThreadChooser
 from delegate.plan.tuning.tune import Tuner
 from delegate.run.copy_strategies import COPIED, COPY_CHOICE, STRATEGIES
 from delegate.run.device import Device
@@ -90,6 +92,7 @@ class Planner:
         self._bench = DeviceBench(device, self._kernels, self.weights)
         self._tuner = Tuner(self.chooser, self._bench, options.alternative)
         self._options = options
+        self._threads = ThreadChooser(device, self.chooser, self.trials, options.profiling)
         # Of the last graph with verdicts, until partitions take it: each node is lowered once.
         self._lowering: tuple[Target | None, LoweringCache] = None, LoweringCache()
 
@@ -135,6 +138,11 @@ class Planner:
                         # On uninitialised memory a loop may run long.
                         executor.first_run()
                         outputs_of(executor, random_inputs(executor))
+                if region == NO_REGION and batch == 1:
+                    other = self._threads.executor_without(executor, chosen)
+                    if other is not None:
+                        with other:
+                            return replace(other.plan, has_no_threads=True), other.constants()
                 return executor.plan, executor.constants()
 
     def _lowered_nodes(self, partition: Partition, target: Target) -> LoweringCache:

@@ -41,7 +41,7 @@ class Choice:
         key: what it is cached by; choices with the same key perform equally.
         candidates: names; a cached one that is not among them is ignored.
         default: taken without measurements; None: up to the caller.
-        is_long: measured only in mode "full".
+        is_long: measured only in mode "full". is_short: measured even after the budget is used up.
         subject: what it is about, independent of shape; (): it has no other shapes.
         size: amount of computation, in any unit.
     """
@@ -50,6 +50,7 @@ class Choice:
     candidates: Collection[str]
     default: str | None = None
     is_long: bool = False
+    is_short: bool = False
     subject: tuple[object, ...] = ()
     size: int = 0
 
@@ -133,7 +134,7 @@ class Chooser:
     def _measure(self, choice: Choice, measure: Callable[[], str | None]) -> str | None:
         if choice.is_long and self.mode != FULL:
             return None
-        if self.seconds_left <= 0:
+        if self.seconds_left <= 0 and not choice.is_short:
             self._unmeasured.add(choice.key)
             return None
         if self._begun_s is not None:
