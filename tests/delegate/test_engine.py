@@ -233,7 +233,7 @@ def test_wrong_dispatch_mode_is_not_used(
     # rusticl 25.0 copies wrong bytes by "direct", which is a warning the first time.
     assert [line for line in caplog.messages if "copies wrong bytes" not in line] == [
         f"2 nodes: '{form}' computes wrongly on this device and is not used"
-        for form in [*reversed(modes[1:]), "literal"]
+        for form in [*reversed(modes[1:]), "specialised"]
     ]
 
 

@@ -129,7 +129,7 @@ class Planner:
         Raises:
             Unsupported: a node does not lower. DeviceError, KernelBuildError: planning failed.
         """
-        with progress.phase("build"):
+        with progress.phase("build"), self.chooser.saving():
             chosen = self.select(partition, target, batch)
             whole = Trial.of(WHOLE, chosen.key, batch, *filter(None, region), self._copy_strategy())
             with self._executor(chosen.schedule, chosen.dispatch_mode, batch, region) as executor:
@@ -159,21 +159,18 @@ class Planner:
         """Return the fastest schedule and dispatch mode of a partition; raises Unsupported."""
         origin = origin_of(partition)
         chooser, lowered = self._dispatch_chooser(origin), self._lowered_nodes(partition, target)
-        try:
-            fused = self._rewritten(partition, target, lowered)
-            if self._options.allows_fp16:  # unfused nodes round elsewhere: not equivalent
-                partition = fused
-            with progress.share(0, _OF_NODES):
-                expected = self._as_one_launch(chooser, fused, target, batch, lowered)
-                self._tuner.has_unmeasured = False
-                schedules = self._schedules(partition, fused, target, batch, lowered, origin)
-                if expected is not None and self._tuner.has_unmeasured:
-                    schedules = [expected]  # in one launch the choices of nodes gain less
-            with progress.share(_OF_NODES, 1):
-                is_likely = self._is_one_launch_likely(fused)
-                return chooser.fastest(schedules, batch, expected, is_likely)
-        finally:
-            self.chooser.save()
+        fused = self._rewritten(partition, target, lowered)
+        if self._options.allows_fp16:  # unfused nodes round elsewhere: not equivalent
+            partition = fused
+        with progress.share(0, _OF_NODES):
+            expected = self._as_one_launch(chooser, fused, target, batch, lowered)
+            self._tuner.has_unmeasured = False
+            schedules = self._schedules(partition, fused, target, batch, lowered, origin)
+            if expected is not None and self._tuner.has_unmeasured:
+                schedules = [expected]  # in one launch the choices of nodes gain less
+        with progress.share(_OF_NODES, 1):
+            is_likely = self._is_one_launch_likely(fused)
+            return chooser.fastest(schedules, batch, expected, is_likely)
 
     def _rewritten(self, partition: Partition, target: Target, lowered: LoweringCache) -> Partition:
         check, options = self._bench.check, self._options

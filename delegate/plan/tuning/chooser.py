@@ -7,10 +7,11 @@ a Choice.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import logging
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 
@@ -175,6 +176,14 @@ class Chooser:
         found = zip(repeat, times, strict=True)
         _log.debug("whole: %s", ", ".join(f"{n} {t * 1e6:.0f} us" for n, t in found))
         return [*repeat][taken]
+
+    @contextlib.contextmanager
+    def saving(self) -> Iterator[None]:
+        """Save at the end, also after an error."""
+        try:
+            yield
+        finally:
+            self.save()
 
     def save(self) -> None:
         """Save new measurements; other processes' results are preserved."""
