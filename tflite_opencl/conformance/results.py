@@ -70,6 +70,9 @@ class ConformanceReport:
     device: str
     runtime: str
     seconds: float
+    begun: str = ""  # date and time, as in RFC 3339
+    not_run: int = 0  # cases that --minutes left out
+    build: str = ""  # the kernel's, in KernelCI's database: "origin:rest"
 
     def counts(self) -> dict[str, int]:
         """Return how many rows have each status, the most frequent first."""
