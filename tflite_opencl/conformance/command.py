@@ -104,7 +104,9 @@ def _command(options: argparse.Namespace) -> int:
         return SUCCESS
     for name in (*_OUTPUTS, *(["baseline"] if options.update_baseline else [])):
         target = getattr(options, name)
-        if target not in (None, "-") and (obstacle := file_obstacle(target)):
+        if target in (None, "-") or Path(target).parent == Path(options.output):
+            continue  # the run makes this folder
+        if obstacle := file_obstacle(target):
             raise OneLineError(f"cannot write --{name} {target}: {obstacle}")
     files = options.baseline, options.skips, options.flakes
     known = results.read(*files, options.allow_not_delegated, options.update_baseline)

@@ -7,13 +7,14 @@ has the fault's cases, and of the newest before it that differs.
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from tflite_opencl.cli.messages import printable
-from tflite_opencl.conformance.cases import all_cases
+from tflite_opencl.conformance.cases import frontend, reported
 from tflite_opencl.conformance.reports import rendered
 from tflite_opencl.conformance.results import CRASH, FAIL, NOT_DELEGATED, PASS, SKIP, TIMEOUT
 from tflite_opencl.conformance.telling import read_run
@@ -24,7 +25,7 @@ _Results = dict[str, dict[str, Any]]  # by the case's name
 
 
 @dataclass(frozen=True, slots=True)
-class Fault:
+class ReportedFault:
     """A reported fault and the cases that stand for it."""
 
     report: str
@@ -59,7 +60,7 @@ class Corpus:
     """The table."""
 
     columns: Sequence[Column]
-    rows: Sequence[tuple[Fault, Sequence[CorpusCell]]]
+    rows: Sequence[tuple[ReportedFault, Sequence[CorpusCell]]]
 
     def shown(self, column: int) -> str:
         """Return how many faults a column shows, of those whose cases it ran."""
@@ -93,16 +94,15 @@ def corpus(paths: Iterable[str]) -> Corpus:
     return Corpus(columns, rows)
 
 
-def faults() -> list[Fault]:
+def faults() -> list[ReportedFault]:
     """Return all reported faults, in the order of their cases."""
     cases: dict[tuple[str, str], list[str]] = {}
-    for case in all_cases():
-        if case.report:
-            cases.setdefault((case.report, case.fault), []).append(case.name)
-    return [Fault(*key, tuple(names)) for key, names in cases.items()]
+    for case in itertools.chain(frontend.cases(), reported.cases()):
+        cases.setdefault((case.report, case.fault), []).append(case.name)
+    return [ReportedFault(*key, tuple(names)) for key, names in cases.items()]
 
 
-def _cell(fault: Fault, column: Column) -> CorpusCell:
+def _cell(fault: ReportedFault, column: Column) -> CorpusCell:
     found = [
         (date, _verdict([results[name] for name in fault.cases if name in results]))
         for date, results in reversed(column.runs)
