@@ -133,7 +133,7 @@ _FLAGS: tuple[tuple[str, str, dict[str, Any]], ...] = (
     ("coverage", "write the table op x type in Markdown, or renew a page that marks its place "
      "(default: stdout)", _ON_STDOUT),
     ("corpus", "print a page of reported faults and what these runs' --json say of them, and exit; "
-     "--html writes it as HTML", {"nargs": "+", "metavar": "RUN.json"}),
+     "--html writes it as HTML", {"nargs": "*", "metavar": "RUN.json"}),
     ("reduce", "shrink a failing case to the smallest model and input that still fail",
      {"metavar": "NAME|MODEL.tflite"}),
 )  # fmt: skip
