@@ -142,6 +142,19 @@ def summed(limits: tuple[float, float], kind: str) -> Graph:
     return graph([summed, _step("MUL", [*summed.outputs, share], _PLAIN)])
 
 
+def normalised(kind: str) -> Graph:
+    """Return a layer normalisation of values up to 800, in its parts."""
+    source, axes = tensor((1, 6, 64), limits=(-800.0, 800.0)), numbers(2)
+    mean = _step("MEAN", [source, axes], {"keep_dims": True})
+    squares = _step("SQUARED_DIFFERENCE", [source, *mean.outputs])
+    variance = _step("MEAN", [*squares.outputs, axes], {"keep_dims": True})
+    positive = _step("ADD", [*variance.outputs, constant(np.float32(1e-5))], _PLAIN)
+    spread = _step("RSQRT", positive.outputs)
+    centred = _step("SUB", [source, *mean.outputs], _PLAIN)
+    nodes = [mean, squares, variance, positive, spread, centred]
+    return graph([*nodes, _step("MUL", [*centred.outputs, *spread.outputs], _PLAIN)])
+
+
 def relu(kind: str) -> Graph:
     """Return a RELU of five values."""
     return one("RELU", [tensor((5,), kind, 0.1)], tensor((1,), kind, 0.1), {}, 2)
@@ -177,6 +190,13 @@ def flattened(kind: str) -> Graph:
     """Return a RESHAPE of six channels to a row."""
     inputs = [usual((1, 19, 19, 6), kind), numbers((1, 2166))]
     return one("RESHAPE", inputs, usual((1,), kind), {"new_shape": (1, 2166)})
+
+
+def reshaped(kind: str) -> Graph:
+    """Return a convolution of one pixel whose result becomes a row."""
+    conv = ConvCase(size=(1, 1, 16), out_c=10, kernel=(1, 1)).node(kind, None)
+    options = {"new_shape": (1, 10)}
+    return graph([conv, step("RESHAPE", [*conv.outputs, numbers((1, 10))], conv.outputs, options)])
 
 
 def padded(shape: Shape, edges: Sequence[tuple[int, int]], kind: str) -> Graph:

@@ -86,6 +86,8 @@ def _sums() -> _Rows:
     fault = "SUM loses digits"
     make = partial(graphs.summed, (-1.0, 1.0))
     yield f"{_TENSORFLOW}43393", fault, ("float32",), "sum-many", make
+    fault = "a layer normalisation in fp16: the squares of differences are infinite"
+    yield "microsoft/onnxruntime#31626", fault, ("float32",), "mean-of_squares", graphs.normalised
 
 
 def _products() -> _Rows:
@@ -120,6 +122,8 @@ def _moves() -> _Rows:
         yield f"{_TENSORFLOW}60158", fault, kinds, detail, make
     fault = "RESHAPE of rank 4 to rows: channels stay in groups of four"
     yield "alibaba/MNN#211", fault, kinds, "reshape-in1x19x19x6-to1x2166", graphs.flattened
+    fault = "RESHAPE after a convolution: a permutation of four dimensions for another rank"
+    yield f"{_VX}136", fault, ("uint8", "int8"), "reshape-of_a_convolution", graphs.reshaped
     fault = "TRANSPOSE ends the process"
     yield f"{_TIM_VX}130", fault, ("int8",), "transpose-between_convolutions", graphs.transposed
     fault = "RESIZE_BILINEAR by two, as a transposed convolution, is wrong"
@@ -136,3 +140,6 @@ def _convolutions() -> _Rows:
     fault = "CONV_2D 3x3 with 24 channels is wrong"
     make = ConvCase(size=(24, 20, 24), out_c=24).graph
     yield "alibaba/MNN#377", fault, ("float32",), "conv_2d-in24x20x24-out24", make
+    fault = "DEPTHWISE_CONV_2D: the depth multiplier is taken for the number of groups"
+    make = ConvCase(op="DEPTHWISE_CONV_2D", depth_multiplier=2).graph
+    yield f"{_LITERT}5839", fault, ("int8", "float32"), "depthwise_conv_2d-depth2", make
