@@ -152,7 +152,7 @@ def _resizes() -> _Rows:
 def _weighted() -> _Made:
     for op in ("CONV_2D", "DEPTHWISE_CONV_2D"):
         fault = f"{op}: RELU_N1_TO_1 fails an assertion, or is not read"
-        yield fault, f"{op.lower()}-relu_n1_to_1", ConvCase(op=op, fused="RELU_N1_TO_1").graph
+        yield fault, f"{op.lower()}-relu_n1_to_1", partial(_clamped, op)
     # TFLite itself refuses a CONV_2D without a bias.
     made = ConvCase(op="DEPTHWISE_CONV_2D", has_bias=False).graph
     yield _BIAS.format("DEPTHWISE_CONV_2D"), "depthwise_conv_2d-no_bias", made
@@ -169,3 +169,9 @@ def _weighted() -> _Made:
     for fused in ("RELU", "RELU6"):
         yield (f"{one}: the fused activation is not read", f"fully_connected-{fused.lower()}",
                partial(make, batch=(3,), fused=fused))  # fmt: skip
+
+
+def _clamped(op: str, kind: str) -> Graph:
+    """Return a convolution with many results from -1 to 1."""
+    out = {"uint8": (0.03, 123), "int8": (0.03, -5)}[kind]
+    return ConvCase(op=op, fused="RELU_N1_TO_1", out=out).graph(kind)
