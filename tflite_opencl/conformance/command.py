@@ -95,7 +95,7 @@ def _command(options: argparse.Namespace) -> int:
         return _print_corpus(options)
     cases = select(options)
     if options.minutes is not None:
-        cases = telling.ordered(cases, telling.failed_before(options.before), options.seed)
+        cases = telling.ordered(cases, telling.failed_before(options.earlier), options.seed)
     if options.list:
         print("\n".join(case.name for case in cases))
         return SUCCESS

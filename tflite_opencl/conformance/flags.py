@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tflite_opencl.cli.command_line import Parser
-from tflite_opencl.cli.flag_values import OutputPath, minutes, positive, shard
+from tflite_opencl.cli.flag_values import OutputPath, minutes, positive
 from tflite_opencl.cli.flags import add_flag, device_asked
 from tflite_opencl.console.errors import UsageError
 from tflite_opencl.console.exit_codes import EXIT_CODES, LOST, NO_DEVICE, codes_text
@@ -96,17 +96,16 @@ _FLAGS: tuple[tuple[str, str, dict[str, Any]], ...] = (
     ("sample", "only N cases, a fair share of each op", {"type": positive, "metavar": "N"}),
     ("seed", "", {"default": 0, "more": "; here: the sample"}),
     ("quick", "a small sample and the behaviour cases", _SWITCH),
-    ("shard", "only the Ith of N parts of these cases; new cases move no other one",
-     {"type": shard, "metavar": "I/N"}),
+    ("shard", "", {"more": ", by hashes of names: a new case moves no other one"}),
     ("heavy", "also cases that take the reference kernels long", _SWITCH),
     # the run
     ("alternatives", "run each case once for each alternative that opencl has for its nodes",
      _SWITCH),
     ("tolerance", "", {"default": 0, "more": f"; teflon: {TEFLON}",
                        "convert": _tolerance, "metavar": "Q|teflon"}),
-    ("minutes", "end after N minutes; first run what tells most: cases that failed --before, that "
+    ("minutes", "end after N minutes; first run what tells most: cases that failed --earlier, that "
      "stand for reported faults, that have most kernels", {"type": minutes, "metavar": "N"}),
-    ("before", "with --minutes: an earlier run's --json", _FILES),
+    ("earlier", "with --minutes: an earlier run's --json", _FILES),
     ("jobs", "worker processes at a time", {"type": positive, "default": 1, "metavar": "N"}),
     ("scheduler", "", {"more": ": all cases on each board, and the boards are compared; a board "
                        "is the workers of a name"}),
@@ -175,8 +174,8 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
         raise UsageError(f"--{alone[0]} is of one board, and --scheduler is given")
     if (given.kernelci is None) != (given.kernelci_build is None):
         raise UsageError("--kernelci FILE and --kernelci_build ORIGIN:ID need each other")
-    if given.before and given.minutes is None:
-        raise UsageError("--before is for --minutes")
+    if given.earlier and given.minutes is None:
+        raise UsageError("--earlier is for --minutes")
     if given.quick and given.sample is not None:
         raise UsageError("--quick and --sample exclude each other")
     return given

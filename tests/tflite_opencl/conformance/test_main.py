@@ -161,7 +161,7 @@ def test_no_delegation_is_unexpected(run: Run) -> None:
 def test_time_is_limited(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
     # CONV passes, then ADD hangs until the time is over.
     Path("before.json").write_text(json.dumps({"cases": [{"name": CONV, "result": "Fail"}]}))
-    limit = ["--minutes", "0.15", "--before", "before.json", "--timeout", "300"]
+    limit = ["--minutes", "0.15", "--earlier", "before.json", "--timeout", "300"]
     begun = time.monotonic()
     assert run("hang", *limit, "--json", "all.json") == 0
     assert time.monotonic() - begun < 60
@@ -362,8 +362,8 @@ def test_failing_alternative_is_reduced(
         (["--delegate", "libfoo.so", "--alternatives"], 64, "is for --delegate opencl"),
         (["--unknown"], 64, "unrecognized arguments: --unknown"),
         (["--minutes", "0"], 64, "'0' is no usable number of minutes"),
-        (["--before", "run.json"], 64, "--before is for --minutes"),
-        (["--minutes", "1", "--before", "none.json"], 255, "cannot read none.json"),
+        (["--earlier", "run.json"], 64, "--earlier is for --minutes"),
+        (["--minutes", "1", "--earlier", "none.json"], 255, "cannot read none.json"),
         (["--shard", "3/2"], 64, "'3/2' is no part: 3 is more than 2"),
         (["--filter", TWO, "--shard", "1/99"], 64, "--shard 1/99 has none of the 2 cases"),
         (["--kernelci", "x"], 64, "--kernelci FILE and --kernelci_build ORIGIN:ID need each other"),
