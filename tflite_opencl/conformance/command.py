@@ -9,7 +9,6 @@ import re
 import sys
 import time
 from collections.abc import Callable, Sequence
-from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
@@ -149,7 +148,7 @@ def _run_fleet(options: argparse.Namespace, cases: list[Case], known: Expectatio
 
 
 def _run(options: argparse.Namespace, cases: list[Case], known: Expectations) -> int:
-    begun, date = time.monotonic(), datetime.now(timezone.utc).isoformat(timespec="seconds")
+    begun, date = time.monotonic(), results.date_and_time()
     until_s = math.inf if options.minutes is None else begun + 60 * options.minutes
     rows, device, runtime = _rows(options, cases, known, until_s)
     report = ConformanceReport(

@@ -17,7 +17,7 @@ from tflite_opencl.cli.messages import printable
 from tflite_opencl.conformance.cases import frontend, reported
 from tflite_opencl.conformance.reports import rendered
 from tflite_opencl.conformance.results import CRASH, FAIL, NOT_DELEGATED, PASS, SKIP, TIMEOUT
-from tflite_opencl.conformance.telling import read_run
+from tflite_opencl.conformance.telling import read_runs
 
 _UNDATED = "no date"
 _FAR = 1e6  # a greater multiple of a bound tells nothing
@@ -79,8 +79,7 @@ def corpus(paths: Iterable[str]) -> Corpus:
     Raises: OneLineError: a file is something else.
     """
     by_name: dict[str, list[tuple[str, _Results]]] = {}
-    for path in paths:
-        run = read_run(path)
+    for run in itertools.chain.from_iterable(map(read_runs, paths)):
         name = ", ".join(str(run.get(key, "?")) for key in ("delegate", "device", "runtime"))
         date = str(run.get("begun") or _UNDATED)[:10]
         results = {row["name"]: row for row in run["cases"]}

@@ -15,6 +15,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +45,11 @@ class CaseResult:
     name: str = ""  # of the case, unknown to the check
     seconds: float = 0
     stderr: str = ""  # the driver's output
+
+
+def date_and_time() -> str:
+    """Return the current date and time, as in RFC 3339."""
+    return datetime.now(timezone.utc).isoformat(timespec="seconds")
 
 
 def named(alternative: str, detail: str) -> str:

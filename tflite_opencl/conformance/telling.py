@@ -11,6 +11,7 @@ python -m tflite_opencl.conformance.telling writes telling.txt anew.
 from __future__ import annotations
 
 import heapq
+import itertools
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -52,25 +53,26 @@ def failed_before(paths: Iterable[str]) -> set[str]:
 
     Raises: OneLineError: a file is not what --json writes.
     """
-    runs = map(read_run, paths)
+    runs = itertools.chain.from_iterable(map(read_runs, paths))
     return {row["name"] for run in runs for row in run["cases"] if row["result"] in _FAULTS}
 
 
-def read_run(path: str) -> dict[str, Any]:
-    """Return the content of a file of --json.
+def read_runs(path: str) -> list[dict[str, Any]]:
+    """Return the run in a file of --json, or those of a fleet's boards.
 
     Raises: OneLineError: it cannot be read, or is something else.
     """
     try:
-        run = json.loads(Path(path).read_text("utf-8"))
-        for row in run["cases"]:
+        content = json.loads(Path(path).read_text("utf-8"))
+        runs = [*content["boards"].values()] if "boards" in content else [content]
+        for row in (row for run in runs for row in run["cases"]):
             _ = row["name"], row["result"]
     except OSError as error:
         raise OneLineError(f"cannot read {path}: {error.strerror}") from None
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, AttributeError):
         text = f"{path} is no result of tflite-delegate-test --json"
         raise OneLineError(text) from None
-    return dict(run)
+    return runs
 
 
 def listed() -> list[str]:

@@ -60,9 +60,14 @@ def test_failures_are_read_from_results(tmp_path: Path) -> None:
     rows = [{"name": name, "result": result} for name, result in results.items()]
     path.write_text(json.dumps({"cases": rows}))
     assert failed_before([str(path)]) == {"a", "c", "e"}
+    boards = {"one": {"cases": rows[:1]}, "two": {"cases": rows[2:3]}}
+    path.write_text(json.dumps({"boards": boards}))
+    assert failed_before([str(path)]) == {"a", "c"}
 
 
-@pytest.mark.parametrize("text", ["", "[]", '{"cases": 3}', '{"cases": [{"name": "a"}]}'])
+@pytest.mark.parametrize(
+    "text", ["", "[]", "3", '{"cases": 3}', '{"boards": 3}', '{"cases": [{"name": "a"}]}']
+)
 def test_other_files_are_named(text: str, tmp_path: Path) -> None:
     path = tmp_path / "run.json"
     path.write_text(text)
