@@ -23,7 +23,7 @@ _DEVELOP = (
     "CONTRIBUTING.md", "ARCHITECTURE.md", "kernels/README.md", "tests/README.md",
     "tests/attacks/README.md",
 )  # fmt: skip
-_FOLDERS = ("boards", "frigate")  # of docs
+_FOLDERS = ("boards", "ci", "frigate")  # of docs
 # Cells and long words of code break, and what is still wide scrolls: a narrow window shows all.
 _STYLE = """
 table { display: block; overflow-x: auto; max-width: 100%; }

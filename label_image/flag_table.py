@@ -39,7 +39,6 @@ from tflite_opencl.cli.flag_values import (
     thread_count,
     truth,
 )
-from tflite_opencl.cli.flag_values import shard as shard_of
 from tflite_opencl.cli.scheduler import Scheduler
 from tflite_opencl.console.files import folder_obstacle
 
@@ -196,8 +195,8 @@ class Flags(TfliteFlags):
     coco: OutputPath | None = flag(
         "write the boxes of a detector as COCO's results", output_path, None, detail=_STDOUT)
     resume: bool = shared("resume", False, "", ": the file of --json_lines says how far it came")
-    shard: tuple[int, int] | None = flag(
-        "classify every Nth picture, from the Ith on", shard_of, None, "I/N")
+    shard: tuple[int, int] | None = shared(
+        "shard", None, ": every Nth picture, from the Ith on")
     scheduler: Scheduler | None = shared("scheduler", None, "", ": pictures", page="cluster.md")
     unordered: bool = switch(
         "with --scheduler: rows come as they are ready",

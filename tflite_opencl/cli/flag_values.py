@@ -101,6 +101,13 @@ def duration(text: str) -> float:
     return number
 
 
+def minutes(text: str) -> float:
+    """Return a positive number of minutes."""
+    if not 0 < (number := real(text)) <= MOST_SECONDS / 60:
+        raise argparse.ArgumentTypeError(f"'{text}' is no usable number of minutes")
+    return number
+
+
 def height_width(text: str) -> tuple[int, int]:
     """Return a height and a width."""
     height, _, width = text.lower().partition("x")

@@ -31,6 +31,7 @@ from tflite_opencl.cli.flag_values import (
     output_path,
     path,
     positive,
+    shard,
     threads,
     truth,
 )
@@ -109,6 +110,7 @@ SHARED = {
                       "own", scheduler, "tcp://HOST:PORT|local:N"),
     "expect": Flag("count what is right",
                    detail=": top-1 and top-5 by a CSV file with the columns file and index"),
+    "shard": Flag("only the Ith of N parts", shard, "I/N"),
     "resume": Flag("go on with a run that was ended", None),
     "seed": Flag("what is drawn: the same one draws the same again", integer, "S"),
     "compare": Flag("run on the CPU, too", truth, "BOOL"),

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 import re
 import sys
 import time
@@ -16,7 +17,15 @@ from delegate.inspect import read_device_profile, write_model
 from tflite_opencl.cli.flags import keep_inputs, prepare_environment
 from tflite_opencl.cli.messages import printable, version_lines
 from tflite_opencl.cli.scheduler import require_distributed
-from tflite_opencl.conformance import flags, reduce, reports, results
+from tflite_opencl.conformance import (
+    corpus,
+    flags,
+    kernelci,
+    reduce,
+    reports,
+    results,
+    telling,
+)
 from tflite_opencl.conformance.progress import Tally, told
 from tflite_opencl.conformance.results import (
     NOT_DELEGATED,
@@ -43,6 +52,7 @@ _OUTPUTS: dict[str, Callable[[ConformanceReport], str]] = {
     "junit": reports.junit,
     "ktap": reports.ktap,
     "lava": reports.lava,
+    "kernelci": kernelci.kernelci,
     "json": reports.as_json,
     "html": reports.html,
     "coverage": reports.table,
@@ -80,7 +90,11 @@ def _command(options: argparse.Namespace) -> int:
         for line in reduce.reduce(options.reduce, _workers(options), Path(options.output)):
             print(line, flush=True)
         return SUCCESS
+    if options.corpus is not None:
+        return _print_corpus(options)
     cases = select(options)
+    if options.minutes is not None:
+        cases = telling.ordered(cases, telling.failed_before(options.earlier), options.seed)
     if options.list:
         print("\n".join(case.name for case in cases))
         return SUCCESS
@@ -89,7 +103,9 @@ def _command(options: argparse.Namespace) -> int:
         return SUCCESS
     for name in (*_OUTPUTS, *(["baseline"] if options.update_baseline else [])):
         target = getattr(options, name)
-        if target not in (None, "-") and (obstacle := file_obstacle(target)):
+        if target in (None, "-") or Path(target).parent == Path(options.output):
+            continue  # the run makes this folder
+        if obstacle := file_obstacle(target):
             raise OneLineError(f"cannot write --{name} {target}: {obstacle}")
     files = options.baseline, options.skips, options.flakes
     known = results.read(*files, options.allow_not_delegated, options.update_baseline)
@@ -103,6 +119,16 @@ def _write_models(cases: Sequence[Case], folder: str) -> None:
         path = Path(folder) / f"{case.name}.tflite"
         make_folder(path.parent)
         write(str(path), write_model(case.make()))
+
+
+def _print_corpus(options: argparse.Namespace) -> int:
+    made = corpus.corpus(options.corpus)
+    if options.html not in (None, "-"):
+        _write(options.html, corpus.html(made))
+    else:
+        text = corpus.html(made) if options.html else corpus.markdown(made)
+        print(text, end="")
+    return SUCCESS
 
 
 def _run_fleet(options: argparse.Namespace, cases: list[Case], known: Expectations) -> int:
@@ -122,9 +148,19 @@ def _run_fleet(options: argparse.Namespace, cases: list[Case], known: Expectatio
 
 
 def _run(options: argparse.Namespace, cases: list[Case], known: Expectations) -> int:
-    begun = time.monotonic()
-    rows, device, runtime = _rows(options, cases, known)
-    report = ConformanceReport(rows, options.delegate, device, runtime, time.monotonic() - begun)
+    begun, date = time.monotonic(), results.date_and_time()
+    until_s = math.inf if options.minutes is None else begun + 60 * options.minutes
+    rows, device, runtime = _rows(options, cases, known, until_s)
+    report = ConformanceReport(
+        rows,
+        options.delegate,
+        device,
+        runtime,
+        time.monotonic() - begun,
+        date,
+        len(cases) - len(rows),
+        options.kernelci_build or "",
+    )
     if options.update_baseline:
         comment = f"{options.delegate} on {report.device}"
         found = (row.result for row in rows)
@@ -144,9 +180,12 @@ def _run(options: argparse.Namespace, cases: list[Case], known: Expectations) ->
 
 
 def _rows(
-    options: argparse.Namespace, cases: list[Case], known: Expectations
+    options: argparse.Namespace, cases: list[Case], known: Expectations, until_s: float
 ) -> tuple[list[ReportRow], str, str]:
-    """Run the cases, except finished ones; return all rows, the device and the runtime."""
+    """Run the cases, except finished ones; return the rows, the device and the runtime.
+
+    Cases that `until_s` of time.monotonic() left out have no row.
+    """
     folder, run = Path(options.output), _described(options)
     before = results.resumed(folder, run) if options.resume else {}
     for case in cases:
@@ -178,13 +217,13 @@ def _rows(
                 if case.name in before:
                     add(before[case.name])
             left = [item_of(case) for case in todo]
-            _workers(options, ready).run(left, options.jobs, add)
+            _workers(options, ready).run(left, options.jobs, add, until_s=until_s)
     except BaseException:
         if len(rows) > len(cases) - len(todo):
             _complain(f"{len(rows)} of {len(cases)} cases are done; --resume goes on with them")
         raise
     device, runtime = found
-    return [rows[case.name] for case in cases], device, runtime
+    return [rows[case.name] for case in cases if case.name in rows], device, runtime
 
 
 def _described(options: argparse.Namespace) -> dict[str, Any]:
@@ -249,6 +288,8 @@ def _summary(report: ConformanceReport, options: argparse.Namespace) -> None:
     counts = ", ".join(f"{status} {count}" for status, count in report.counts().items())
     print(printable(f"{report.delegate} on {report.device}, {report.runtime}"), file=out)
     print(f"{len(report.rows)} cases in {report.seconds:.0f} s: {counts}", file=out)
+    if report.not_run:
+        print(f"{report.not_run} more were not run: --minutes {options.minutes:g}", file=out)
     if report.rows and all(row.result.result != PASS for row in report.rows):
         print("nothing passed: is this the right delegate and device?", file=out)
 

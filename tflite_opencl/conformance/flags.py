@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tflite_opencl.cli.command_line import Parser
-from tflite_opencl.cli.flag_values import OutputPath, positive
+from tflite_opencl.cli.flag_values import OutputPath, minutes, positive
 from tflite_opencl.cli.flags import add_flag, device_asked
 from tflite_opencl.console.errors import UsageError
 from tflite_opencl.console.exit_codes import EXIT_CODES, LOST, NO_DEVICE, codes_text
@@ -45,6 +45,14 @@ def _regex(text: str) -> str:
         re.compile(text)
     except re.error as error:
         raise argparse.ArgumentTypeError(f"'{text}': {error}") from None
+    return text
+
+
+def _build(text: str) -> str:
+    if not re.fullmatch("[a-z0-9_]+:.+", text):
+        raise argparse.ArgumentTypeError(
+            f"'{text}' is not ORIGIN:ID, with a-z, 0-9 and _ in ORIGIN"
+        )
     return text
 
 
@@ -88,12 +96,16 @@ _FLAGS: tuple[tuple[str, str, dict[str, Any]], ...] = (
     ("sample", "only N cases, a fair share of each op", {"type": positive, "metavar": "N"}),
     ("seed", "", {"default": 0, "more": "; here: the sample"}),
     ("quick", "a small sample and the behaviour cases", _SWITCH),
+    ("shard", "", {"more": ", by hashes of names: a new case moves no other one"}),
     ("heavy", "also cases that take the reference kernels long", _SWITCH),
     # the run
     ("alternatives", "run each case once for each alternative that opencl has for its nodes",
      _SWITCH),
     ("tolerance", "", {"default": 0, "more": f"; teflon: {TEFLON}",
                        "convert": _tolerance, "metavar": "Q|teflon"}),
+    ("minutes", "end after N minutes; first run what tells most: cases that failed --earlier, that "
+     "stand for reported faults, that have most kernels", {"type": minutes, "metavar": "N"}),
+    ("earlier", "with --minutes: an earlier run's --json", _FILES),
     ("jobs", "worker processes at a time", {"type": positive, "default": 1, "metavar": "N"}),
     ("scheduler", "", {"more": ": all cases on each board, and the boards are compared; a board "
                        "is the workers of a name"}),
@@ -111,11 +123,16 @@ _FLAGS: tuple[tuple[str, str, dict[str, Any]], ...] = (
     # output files
     ("junit", "write JUnit's XML; - is stdout", _OUTPUT),
     ("ktap", "write the kernel's TAP; - is stdout", _OUTPUT),
+    ("kernelci", "write the results for KernelCI's database (KCIDB 5.3); - is stdout", _OUTPUT),
+    ("kernelci_build", "the kernel's build there, with --kernelci",
+     {"type": _build, "metavar": "ORIGIN:ID"}),
     ("json", "", {}),
     ("html", "", {"more": "; it has a matrix of ops and types"}),
     ("lava", "write LAVA's signals (default: stdout)", _ON_STDOUT),
     ("coverage", "write the table op x type in Markdown, or renew a page that marks its place "
      "(default: stdout)", _ON_STDOUT),
+    ("corpus", "print a page of reported faults and what these runs' --json say of them, and exit; "
+     "--html writes it as HTML", {"nargs": "*", "metavar": "RUN.json"}),
     ("reduce", "shrink a failing case to the smallest model and input that still fail",
      {"metavar": "NAME|MODEL.tflite"}),
 )  # fmt: skip
@@ -131,6 +148,8 @@ _OF_ONE = (
     "reduce",
     "update_baseline",
     "expect_device",
+    "minutes",
+    "kernelci",
 )
 
 
@@ -153,6 +172,10 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     given.device = device_asked(given.device)
     if given.scheduler and (alone := [name for name in _OF_ONE if getattr(given, name)]):
         raise UsageError(f"--{alone[0]} is of one board, and --scheduler is given")
+    if (given.kernelci is None) != (given.kernelci_build is None):
+        raise UsageError("--kernelci FILE and --kernelci_build ORIGIN:ID need each other")
+    if given.earlier and given.minutes is None:
+        raise UsageError("--earlier is for --minutes")
     if given.quick and given.sample is not None:
         raise UsageError("--quick and --sample exclude each other")
     return given

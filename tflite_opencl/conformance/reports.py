@@ -127,7 +127,9 @@ def facts(report: ConformanceReport) -> dict[str, Any]:
         "delegate": report.delegate,
         "device": report.device,
         "runtime": report.runtime,
+        "begun": report.begun,
         "seconds": round(report.seconds, 3),
+        "not_run": report.not_run,
         "counts": report.counts(),
         "unexpected": len(report.unexpected),
         "cases": cases,
@@ -139,14 +141,9 @@ def html(report: ConformanceReport) -> str:
 
     Raises: OneLineError: jinja2 is missing.
     """
-    try:
-        import jinja2
-    except ImportError:
-        raise OneLineError("--html needs jinja2 (pip install tflite-opencl[suite])") from None
-    environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined)
     matrix = cells(report)
-    text = (Path(__file__).parent / "page.html").read_text(encoding="utf-8")
-    return environment.from_string(text).render(
+    return rendered(
+        "page.html",
         report=report,
         matrix=matrix,
         kinds=kinds_of(matrix),
@@ -155,6 +152,20 @@ def html(report: ConformanceReport) -> str:
         limit=_LIMIT,
         mark=_mark,
     )
+
+
+def rendered(template: str, **values: Any) -> str:
+    """Return one of this folder's templates with these values.
+
+    Raises: OneLineError: jinja2 is missing.
+    """
+    try:
+        import jinja2
+    except ImportError:
+        raise OneLineError("--html needs jinja2 (pip install tflite-opencl[suite])") from None
+    environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined)
+    text = (Path(__file__).parent / template).read_text(encoding="utf-8")
+    return environment.from_string(text).render(**values)
 
 
 def _mark(cell: Cell) -> str:

@@ -15,6 +15,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +47,11 @@ class CaseResult:
     stderr: str = ""  # the driver's output
 
 
+def date_and_time() -> str:
+    """Return the current date and time, as in RFC 3339."""
+    return datetime.now(timezone.utc).isoformat(timespec="seconds")
+
+
 def named(alternative: str, detail: str) -> str:
     """Return a detail prefixed by the alternative, if any."""
     return f"{alternative}: {detail}" if alternative else detail
@@ -70,6 +76,9 @@ class ConformanceReport:
     device: str
     runtime: str
     seconds: float
+    begun: str = ""  # date and time, as in RFC 3339
+    not_run: int = 0  # cases that --minutes left out
+    build: str = ""  # the kernel's, in KernelCI's database: "origin:rest"
 
     def counts(self) -> dict[str, int]:
         """Return how many rows have each status, the most frequent first."""

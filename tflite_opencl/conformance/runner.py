@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import math
 import queue
 import threading
 import time
@@ -76,9 +77,11 @@ class Workers:
         jobs: int,
         on_result: Callable[[CaseResult], None],
         repeat: bool = True,
+        until_s: float = math.inf,
     ) -> None:
         """Run all items, `jobs` workers at a time; results arrive in any order, one at a time.
 
+        At `until_s` of time.monotonic() the run ends: items without a result get none.
         Raises: CannotRun: the delegate is not usable at all. `on_result`'s errors.
         """
         stopped, lock = threading.Event(), threading.Lock()
@@ -93,7 +96,7 @@ class Workers:
                 while not stopped.is_set():
                     batch = batches.get_nowait()
                     try:
-                        for result in self._batch(batch, stopped, repeat):
+                        for result in self._batch(batch, stopped, repeat, until_s):
                             with lock:
                                 on_result(result)
                     except Exception as error:  # including `on_result`'s; raised below
@@ -108,6 +111,8 @@ class Workers:
                 while thread.is_alive():
                     thread.join(0.2)  # a timeout, so that Ctrl-C is handled
                     interrupts.check()
+                    if time.monotonic() > until_s:
+                        stopped.set()
         except KeyboardInterrupt:
             stopped.set()
             for thread in threads:
@@ -117,7 +122,7 @@ class Workers:
             raise problems[0]
 
     def _batch(
-        self, batch: Sequence[Item], stopped: threading.Event, repeat: bool
+        self, batch: Sequence[Item], stopped: threading.Event, repeat: bool, until_s: float
     ) -> Iterator[CaseResult]:
         """Yield one result per item; failures are retried at the end, in a new worker."""
         failed: dict[Item, CaseResult] = {}
@@ -134,11 +139,13 @@ class Workers:
             else:
                 yield result
         for item, result in self._results([*again], stopped):
-            first = again[item]
+            first = again.pop(item)
             if result.result == PASS:
                 detail = f"{first.result} at first, then Pass: {first.detail}"
                 first = dataclasses.replace(first, result=FLAKE, detail=detail)
             yield first
+        for first in again.values() if time.monotonic() > until_s else ():
+            yield dataclasses.replace(first, detail=f"{first.detail} (not repeated)")
 
     def _failures_of_runtime(
         self, failed: Mapping[Item, CaseResult], stopped: threading.Event

@@ -7,6 +7,7 @@ import argparse
 import itertools
 import random
 import re
+import zlib
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -22,6 +23,9 @@ from tflite_opencl.models.build import Case
 QUICK = 250
 # A folder's model, and a node of one: the naming scheme of Mesa's Teflon tests.
 _MODEL, _NODE = "model/whole/", "Models.Op/"
+# A model that LiteRT's accelerator test suite wrote: its number, the family, what it tests.
+# Source: TestNames in litert/ats/common.h of LiteRT
+_ATS = re.compile(r"ats_(\d+)_((?:CoreSingle|Single|Composite)Op)_(?:compile_|inference_)?(.+)")
 _SPECIAL = re.compile("[,#]")  # in CSV and KTAP
 # Behaviour cases run a model many times, and whole models have many nodes.
 _PATIENCE = 5.0
@@ -48,7 +52,15 @@ def select(options: argparse.Namespace) -> list[Case]:
     elif options.sample is not None:
         chosen = sample(cases, options.sample, options.seed)
     wanted = set(chosen)
-    return [case for case in cases if case in wanted]
+    which, of = options.shard or (1, 1)
+    # By the name's hash: a new case moves no other one to another shard.
+    found = [
+        case for case in cases
+        if case in wanted and zlib.crc32(case.name.encode()) % of == which - 1
+    ]  # fmt: skip
+    if not found:
+        raise UsageError(f"--shard {which}/{of} has none of the {len(chosen)} cases")
+    return found
 
 
 def sample(cases: Sequence[Case], count: int, seed: int) -> list[Case]:
@@ -77,18 +89,26 @@ def _models(folder: str) -> list[Case]:
         below = [path for each in inside if each.is_dir() for path in sorted(each.iterdir())]
     except OSError as error:
         raise OneLineError(f"cannot read {error.filename}: {error.strerror}") from None
-    named = [("whole", f"{_MODEL}{path.stem}", path) for path in inside]
-    named += [("node", f"{_NODE}{path.parent.name}_{path.stem}", path) for path in below]
+    named = [_whole(path) for path in inside]
+    named += [("model", "node", f"{_NODE}{path.parent.name}_{path.stem}", path) for path in below]
     found = {}
-    for kind, name, path in named:
+    for op, kind, name, path in named:
         if path.suffix == ".tflite":
             shown = printable(_SPECIAL.sub(lambda found: f"\\x{ord(found[0]):02x}", name))
             shown = shown.encode("utf-8", "backslashreplace").decode()
             read = partial(read_model, path)
-            found[shown] = Case(shown, "model", kind, read, model=str(path.resolve()))
+            found[shown] = Case(shown, op, kind, read, model=str(path.resolve()))
     if not found:
         raise UsageError(f"{folder} has no .tflite file")
     return [*found.values()]
+
+
+def _whole(path: Path) -> tuple[str, str, str, Path]:
+    """Return row, column, name and path of a model that is a case by itself."""
+    if ats := _ATS.fullmatch(path.stem):
+        number, family, what = ats.groups()
+        return what, family, f"ats/{family}/{what}-{number}", path
+    return "model", "whole", f"{_MODEL}{path.stem}", path
 
 
 def item_of(case: Case) -> Item:

@@ -52,6 +52,9 @@ class Case:
     check: str = "values"  # a name of the table in checks/__init__.py
     is_heavy: bool = False  # the reference kernels need seconds
     model: str | None = None  # the model file it is about, if any
+    # What it stands for: a report, as owner/repository#number, or a source; and the fault there.
+    report: str = ""
+    fault: str = ""
 
 
 def case(

@@ -73,9 +73,11 @@ def test_success(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
 def test_all_outputs(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("jinja2")
     outputs = {
-        name: f"{name}.txt" for name in ("junit", "ktap", "lava", "json", "html", "coverage")
+        name: f"{name}.txt"
+        for name in ("junit", "ktap", "lava", "json", "html", "coverage", "kernelci")
     }
-    flags = [word for name, path in outputs.items() for word in (f"--{name}", path)]
+    flags = ["--kernelci_build", "me:1"]
+    flags += [word for name, path in outputs.items() for word in (f"--{name}", path)]
     assert run("off_by_one", *flags) == 1
     texts = {name: Path(path).read_text() for name, path in outputs.items()}
     root = ElementTree.fromstring(texts["junit"].encode())
@@ -92,6 +94,8 @@ def test_all_outputs(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
     assert "| ADD | 1 of 1 differ, up to 1 |" in texts["coverage"]
     assert "1 of 105 elements differ" in texts["html"]
     assert "<td>CONV_2D</td>" in texts["html"]
+    statuses = [test["status"] for test in json.loads(texts["kernelci"])["tests"]]
+    assert statuses == ["FAIL", "PASS"]
     assert list(Path().glob("*.part")) == []
     capsys.readouterr()
 
@@ -151,6 +155,21 @@ def test_tolerance(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
 def test_no_delegation_is_unexpected(run: Run) -> None:
     assert run("takes_nothing") == 1
     assert run("takes_nothing", "--allow_not_delegated") == 0
+
+
+@slow
+def test_time_is_limited(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    # CONV passes, then ADD hangs until the time is over.
+    Path("before.json").write_text(json.dumps({"cases": [{"name": CONV, "result": "Fail"}]}))
+    limit = ["--minutes", "0.15", "--earlier", "before.json", "--timeout", "300"]
+    begun = time.monotonic()
+    assert run("hang", *limit, "--json", "all.json") == 0
+    assert time.monotonic() - begun < 60
+    result = json.loads(Path("all.json").read_text())
+    assert [case["name"] for case in result["cases"]] == [CONV]
+    assert result["not_run"] == 1
+    assert result["begun"].startswith("20")
+    assert "1 more were not run: --minutes 0.15" in capsys.readouterr().out
 
 
 @slow
@@ -342,6 +361,13 @@ def test_failing_alternative_is_reduced(
         (["--delegate", "xnnpack", "--alternatives"], 64, "is for --delegate opencl"),
         (["--delegate", "libfoo.so", "--alternatives"], 64, "is for --delegate opencl"),
         (["--unknown"], 64, "unrecognized arguments: --unknown"),
+        (["--minutes", "0"], 64, "'0' is no usable number of minutes"),
+        (["--earlier", "run.json"], 64, "--earlier is for --minutes"),
+        (["--minutes", "1", "--earlier", "none.json"], 255, "cannot read none.json"),
+        (["--shard", "3/2"], 64, "'3/2' is no part: 3 is more than 2"),
+        (["--filter", TWO, "--shard", "1/99"], 64, "--shard 1/99 has none of the 2 cases"),
+        (["--kernelci", "x"], 64, "--kernelci FILE and --kernelci_build ORIGIN:ID need each other"),
+        (["--kernelci", "x", "--kernelci_build", "Me:1"], 64, "'Me:1' is not ORIGIN:ID"),
     ],
 )
 def test_usage_errors(

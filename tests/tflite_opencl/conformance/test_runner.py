@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Failures of a CompiledModel are LiteRT's if its CPU alone fails, too."""
+"""Failures of a CompiledModel are LiteRT's if its CPU alone fails, too; limited time."""
 
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator, Sequence
 
 import pytest
@@ -69,3 +70,26 @@ def test_other_failures_count(
 
 def test_other_delegates_do_not_run_compiled_model(monkeypatch: pytest.MonkeyPatch) -> None:
     assert result_of("opencl", WRONG, monkeypatch) == (WRONG, ["opencl"] * 2)
+
+
+def test_time_ends_run_and_keeps_failures(monkeypatch: pytest.MonkeyPatch) -> None:
+    def results(
+        self: Workers, items: Sequence[Item], stopped: threading.Event
+    ) -> Iterator[tuple[Item, CaseResult]]:
+        for number, item in enumerate(items):
+            if number == 2:
+                assert stopped.wait(60)
+            if stopped.is_set():
+                return
+            yield item, CaseResult((FAIL, PASS)[number], "wrong", nodes=1, name=item.name)
+
+    monkeypatch.setattr(Workers, "_results", results)
+    found: dict[str, CaseResult] = {}
+
+    def add(result: CaseResult) -> None:
+        found[result.name] = result
+
+    items = [Item(name) for name in "abcd"]
+    Workers("opencl", {}, None, None, 0, 60).run(items, 1, add, until_s=time.monotonic() + 0.3)
+    assert {name: result.result for name, result in found.items()} == {"a": FAIL, "b": PASS}
+    assert found["a"].detail == "wrong (not repeated)"

@@ -18,6 +18,7 @@ from tflite_opencl.conformance.cases import (
     elementwise,
     float16,
     frequencies,
+    frontend,
     hybrid,
     loops,
     mediapipe,
@@ -27,6 +28,7 @@ from tflite_opencl.conformance.cases import (
     products,
     recurrent,
     reductions,
+    reported,
     resizes,
     rnns,
     softmaxes,
@@ -137,6 +139,8 @@ _FAMILIES = (
     resizes.edges,
     softmaxes.edges,
     volumes.pool_edges,
+    frontend.cases,
+    reported.cases,
 )
 
 

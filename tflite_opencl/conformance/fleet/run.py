@@ -60,7 +60,7 @@ def run_fleet(
     prints a line.
     Raises: OneLineError: no board is available, or a folder cannot be written.
     """
-    output = Path(options.output)
+    output, begun = Path(options.output), results.date_and_time()
     with contextlib.ExitStack() as stack:
         cluster = stack.enter_context(Cluster(options.scheduler, options.delegate == OPENCL))
         device = options.device if options.delegate == OPENCL else None
@@ -85,7 +85,7 @@ def run_fleet(
             for chunk, came in found:
                 _take(boards[chunk.board], came, add[chunk.board])
                 show()
-    fleet = _fleet(options, cases, boards)
+    fleet = _fleet(options, cases, boards, begun)
     write(str(output / "boards.csv"), csv_of(fleet))
     return fleet
 
@@ -149,13 +149,13 @@ def _take(
 
 
 def _fleet(
-    options: argparse.Namespace, cases: Sequence[Case], boards: Mapping[str, _Board]
+    options: argparse.Namespace, cases: Sequence[Case], boards: Mapping[str, _Board], begun: str
 ) -> Fleet:
     names = [case.name for case in cases]
     found = {}
     for name, board in boards.items():
         rows = [board.rows[each] for each in names if each in board.rows]
-        about = options.delegate, board.device, board.runtime, board.seconds
+        about = options.delegate, board.device, board.runtime, board.seconds, begun
         found[name] = ConformanceReport(rows, *about)
     why_not = {name: board.why_not for name, board in boards.items() if board.why_not}
     return Fleet(names, found, why_not)
