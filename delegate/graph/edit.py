@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from delegate.graph.ir import Graph, Node, Tensor
@@ -109,3 +109,39 @@ def of_one_node(node: Node) -> Graph:
     between = tuple(None if tensor is None else own[tensor] for tensor in node.intermediates)
     alone = replace(node, index=0, inputs=inputs, outputs=outputs, intermediates=between)
     return Graph(tuple(own.values()), (alone,), given, outputs)
+
+
+def unfolded(graph: Graph, members: Collection[int]) -> list[Node]:
+    """Return the nodes of these indices whose results are not all known constants."""
+    nodes = (node for node in graph.nodes if node.index in members)
+    return [node for node in nodes if not all(tensor.is_folded for tensor in node.outputs)]
+
+
+def of_nodes(graph: Graph, members: Collection[int]) -> Graph:
+    """Return a graph of some nodes of a graph, with its own tensor indices.
+
+    Nodes with known results are left out, and their results are constants. Values that other nodes
+    read are outputs. `Tensor.origin` is the tensor's index in `graph`.
+    """
+    nodes = unfolded(graph, members)
+    made = {tensor for node in nodes for tensor in node.outputs}
+    every = (t for node in nodes for t in (*node.inputs, *node.outputs, *node.intermediates))
+    own = {
+        t: replace(
+            t,
+            index=index,
+            data=None if t in made else t.data,
+            is_folded=False,
+            is_sparse=False,
+            shape_signature=(),
+            origin=t.index,
+        )
+        for index, t in enumerate(dict.fromkeys(t for t in every if t is not None))
+    }
+    others = (node for node in graph.nodes if node.index not in members)
+    wanted = {t for node in others for t in node.inputs}.union(graph.outputs) & made
+    read = dict.fromkeys(t for node in nodes for t in node.inputs if t is not None)
+    given = [own[t] for t in read if t not in made and t.data is None and not t.is_variable]
+    renumbered = (replace(node_with(node, own), index=n) for n, node in enumerate(nodes))
+    outputs = tuple(own[t] for t in own if t in wanted)
+    return Graph(tuple(own.values()), tuple(renumbered), tuple(given), outputs)
