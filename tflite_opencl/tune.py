@@ -66,8 +66,9 @@ def run(options: argparse.Namespace) -> str:
         nodes runs on it, in which case the text is the result.
     """
     models = models_of(options)
-    if options.batch and options.exclude_ops:
-        raise UsageError("--batch: OpenCL runs the whole model, and --exclude_ops is given")
+    leaves = {"exclude_ops": options.exclude_ops, "placement": options.placement != "device"}
+    for name in filter(leaves.get, leaves if options.batch else ()):
+        raise UsageError(f"--batch: OpenCL runs the whole model, and --{name} is given")
     graphs = [with_picture_size(read_graph(name), options.input_size) for name in models]
     told = options_of(options, graphs, profiling=False)
     named = zip(models, graphs, strict=True)

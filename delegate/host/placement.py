@@ -49,7 +49,7 @@ class Timings:
     device: float
     cpu: float
     cut: float = math.inf
-    left: tuple[int, ...] = ()  # the nodes that a cut leaves to the CPU
+    left: Sequence[int] = ()  # the nodes that a cut leaves to the CPU
 
     def on_cpu(self, nodes: Sequence[int], factor: float) -> tuple[Sequence[int], str] | None:
         """Return which of the partition's nodes go to the CPU, and why; None: none do.
@@ -67,7 +67,7 @@ class Timings:
 
 
 def _number(value: float) -> str:
-    return f"{value:.2f}" if value < 10 else f"{value:.0f}"
+    return f"{value:.2g}" if value < 0.1 else f"{value:.2f}" if value < 10 else f"{value:.0f}"
 
 
 class Placement:
@@ -77,19 +77,22 @@ class Placement:
         self, graph: Graph, engine: Engine, target: Target, options: Options, threads: int | None
     ) -> None:
         """`threads`: the interpreter's; None: there is no interpreter, and the device has all."""
-        self._graph, self._engine, self._target = graph, engine, target
+        self._graph, self._target = graph, target
         self._options, self._threads = options, threads or 0
         self._factor = math.inf if threads is None else options.placement_factor
         self._package = next((n for n, it in PACKAGES.items() if it == target.rules.runtime), "")
         self._settled: set[int] = set()  # nodes that stay on the device
-        if self._factor < math.inf and not self._package:
+        if self.is_measured and not self._package:
             self._factor = math.inf
-            _log.warning(
-                "placement='%s': the CPU's kernels of %s cannot be timed, as it is no Python "
-                "package: the device has what it supports",
-                options.placement,
-                target.rules.runtime,
+            text = (
+                "placement='%s': %s is no Python package, so its CPU kernels cannot be timed: the "
+                "device has what it supports"
             )
+            _log.warning(text, options.placement, target.rules.runtime)
+        if self.is_measured and options.profiling:  # where nodes run depends on no profile
+            plain = replace(options, profiling=False)
+            engine = open_engine(plain, device=engine.device)
+        self._engine = engine
 
     @property
     def is_measured(self) -> bool:
@@ -106,21 +109,25 @@ class Placement:
         ends = (*group.inputs, *group.outputs)
         if not can_leave(group) or any(t.state_name or t.is_variable for t in ends):
             return None
-        facts = (
-            partition_facts(group),
-            target_facts(self._target),
-            key_of(executor.plan.calls),
-            self._options.isolate,
-        )
-        known = self._engine.placement(facts, self._threads, lambda: self._timed(group, executor))
-        timings = _timings(known)
-        if timings is None:
-            _log.info("%d nodes cannot be timed on the CPU: %s", len(group.nodes), known.get("why"))
+        with contextlib.ExitStack() as stack:
+            if self._options.profiling:
+                executor = self._engine.executor(group, self._target)
+                stack.enter_context(contextlib.closing(executor))
+            known = self._known(group, executor)
+        if "why" in known:
+            _log.info("%d nodes cannot be timed on the CPU: %s", len(group.nodes), known["why"])
+            found = None
         else:
-            _log.debug("partition of %d nodes: %s", len(group.nodes), timings)
-        found = None if timings is None else timings.on_cpu(group.indices, self._factor)
+            timings = Timings(**known)
+            _log.debug("a partition of %d nodes: %s", len(group.nodes), timings)
+            found = timings.on_cpu(group.indices, self._factor)
         self._settled.update({*group.indices}.difference(found[0] if found else ()))
         return found
+
+    def _known(self, group: Partition, executor: AnyExecutor) -> dict[str, Any]:
+        plan = key_of(executor.plan.calls), self._options.isolate
+        facts = partition_facts(group), target_facts(self._target), plan
+        return self._engine.placement(facts, self._threads, lambda: self._timed(group, executor))
 
     def _timed(self, group: Partition, executor: AnyExecutor) -> dict[str, Any]:
         """Return the fields of Timings, or "why" there are none."""
@@ -198,18 +205,14 @@ class Placement:
             return min(made.seconds(1) for _ in range(_PROFILED_RUNS))
 
 
-def _timings(known: Mapping[str, Any]) -> Timings | None:
-    if "why" in known:
-        return None
-    cut, left = float(known.get("cut", math.inf)), tuple(map(int, known.get("left", ())))
-    return Timings(float(known["device"]), float(known["cpu"]), cut, left)
-
-
 class _PartKernel:
     """A part of a partition's own graph on the device, as a TFLite kernel."""
 
     def __init__(self, whole: Graph, part: Partition, executor: AnyExecutor) -> None:
+        """Raises ValueError: the part's inputs or outputs are no tensors of the graph."""
         places = {tensor.origin: tensor.index for tensor in whole.tensors}
+        if unknown := {t.index for t in (*part.inputs, *part.outputs)} - places.keys():
+            raise ValueError(f"tensor {min(unknown)} is needed only for constants")
         self.inputs = [places[tensor.index] for tensor in part.inputs]
         self.outputs = [places[tensor.index] for tensor in part.outputs]
         self._executor = executor
