@@ -39,20 +39,22 @@ def in_turns(runs: Sequence[Callable[[int], float]]) -> list[float]:
 def borders_of(graph: Graph, times: Sequence[float]) -> list[int]:
     """Return the positions at which a graph may be cut, about evenly spread over the time.
 
-    At each the fewest bytes cross among its neighbours. `times`: of each node, in any unit.
+    Fewer elements cross there than at their neighbours. `times`: of each node, in any unit.
     """
-    crossing = _crossing_bytes(graph)
+    if len(graph.nodes) <= _MOST_BORDERS + 1:
+        return [*range(1, len(graph.nodes))]
+    crossing = _crossing_elements(graph)
     total, before = sum(times), [0.0, *accumulate(times)]
     found: dict[int, int] = {}  # by part of the time
     for border in range(1, len(graph.nodes)):
-        part = int((_MOST_BORDERS + 1) * before[border] / total - 0.5)
+        part = math.floor((_MOST_BORDERS + 1) * before[border] / total - 0.5)
         best = found.get(part)
         if 0 <= part < _MOST_BORDERS and (best is None or crossing[border] < crossing[best]):
             found[part] = border
     return sorted(found.values())
 
 
-def _crossing_bytes(graph: Graph) -> list[int]:
+def _crossing_elements(graph: Graph) -> list[int]:
     """Return the elements that nodes before each position pass to nodes after it."""
     last: dict[Tensor, int] = {}
     for place, node in enumerate(graph.nodes):
