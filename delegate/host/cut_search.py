@@ -11,6 +11,7 @@ from itertools import accumulate
 
 from delegate.graph.ir import Graph, Tensor
 
+Run = Callable[[int], float]  # a count -> the seconds of a run
 _TURN_SECONDS = 2e-3  # of a turn, so that what the other sides leave in caches counts little
 _MOST_RUNS = 50  # of a turn
 _LEAST_TURNS, _MOST_TURNS = 5, 15
@@ -19,11 +20,8 @@ _MOST_BORDERS = 7
 _LEAST_GAIN = 0.9  # the predicted time of a cut that is tried, in the shortest without one
 
 
-def in_turns(runs: Sequence[Callable[[int], float]]) -> list[float]:
-    """Return the seconds of a run of each candidate: the median of turns, one after the other.
-
-    `runs`: count of runs -> seconds a run.
-    """
+def in_turns(runs: Sequence[Run]) -> list[float]:
+    """Return the seconds of a run of each candidate: the median of turns, one after the other."""
     counts = [max(1, min(_MOST_RUNS, round(_TURN_SECONDS / max(run(1), 1e-9)))) for run in runs]
     turns: list[list[float]] = [[] for _ in runs]
     end = time.perf_counter() + _SECONDS

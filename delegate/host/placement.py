@@ -25,7 +25,7 @@ from delegate.graph.ir import Graph
 from delegate.graph.partition import Partition, can_leave, partition_of
 from delegate.guard.children import progress
 from delegate.guard.isolation.backend import AnyExecutor
-from delegate.host.cut_search import best_cut, borders_of, in_turns
+from delegate.host.cut_search import Run, best_cut, borders_of, in_turns
 from delegate.host.tflite.callbacks import Shapes
 from delegate.host.tflite.library import PACKAGES
 from delegate.host.tflite.timed_graph import TimedGraph
@@ -136,34 +136,50 @@ class Placement:
             return {"why": "all results are constants"}
         try:
             with progress.phase("tune"), contextlib.ExitStack() as stack:
-                every = range(len(whole.nodes))
+                every = _PartKernel(whole, group, executor)
                 runs = [
-                    stack.enter_context(contextlib.closing(each))
-                    for each in (
-                        self._interpreter(whole, every, _PartKernel(whole, group, executor)),
-                        self._interpreter(whole),
-                    )
+                    self._interpreter(stack, whole, range(len(whole.nodes)), every),
+                    self._interpreter(stack, whole),
                 ]
-                times = in_turns([each.seconds for each in runs])
-                part = self._part(group, times)
-                if part is None:
-                    return {"device": 1e3 * times[0], "cpu": 1e3 * times[1]}
-                own = self._engine.executor(part, self._target)
-                kernel = _PartKernel(whole, part, stack.enter_context(contextlib.closing(own)))
-                places = {n.index: at for at, n in enumerate(unfolded(self._graph, group.indices))}
-                taken = [places[index] for index in part.indices if index in places]
-                runs.append(self._interpreter(whole, taken, kernel))
-                stack.callback(runs[-1].close)
-                device, cpu, cut = (1e3 * s for s in in_turns([each.seconds for each in runs]))
-                left = sorted({*group.indices}.difference(part.indices))
-                return {"device": device, "cpu": cpu, "cut": cut, "left": left}
-        except (*_CANNOT, *REFUSALS) as error:
+                device, cpu = times = in_turns(runs)
+                known = {"device": 1e3 * device, "cpu": 1e3 * cpu}
+                with contextlib.suppress(*_CANNOT, *REFUSALS):  # then there is no cut
+                    known |= self._timed_cut(stack, runs, whole, group, times)
+                return known
+        except _CANNOT as error:
             return {"why": str(error)}
 
+    def _timed_cut(
+        self,
+        stack: contextlib.ExitStack,
+        runs: Sequence[Run],
+        whole: Graph,
+        group: Partition,
+        times: Sequence[float],
+    ) -> dict[str, Any]:
+        """Return the fields of Timings with the best cut; {}: none is likely to gain."""
+        part = self._part(group, times)
+        if part is None:
+            return {}
+        own = stack.enter_context(contextlib.closing(self._engine.executor(part, self._target)))
+        places = {n.index: place for place, n in enumerate(unfolded(self._graph, group.indices))}
+        taken = [places[index] for index in part.indices if index in places]
+        kernel = _PartKernel(whole, part, own)
+        found = in_turns([*runs, self._interpreter(stack, whole, taken, kernel)])
+        device, cpu, cut = (1e3 * seconds for seconds in found)
+        left = sorted({*group.indices}.difference(part.indices))
+        return {"device": device, "cpu": cpu, "cut": cut, "left": left}
+
     def _interpreter(
-        self, graph: Graph, taken: Collection[int] = (), kernel: _PartKernel | None = None
-    ) -> TimedGraph:
-        return TimedGraph(self._package, graph, self._threads, taken, kernel)
+        self,
+        stack: contextlib.ExitStack,
+        graph: Graph,
+        taken: Collection[int] = (),
+        kernel: _PartKernel | None = None,
+    ) -> Run:
+        """Return what runs a graph in an interpreter; `stack` closes it."""
+        made = TimedGraph(self._package, graph, self._threads, taken, kernel)
+        return stack.enter_context(contextlib.closing(made)).seconds
 
     def _part(self, group: Partition, times: Sequence[float]) -> Partition | None:
         """Return the part of a partition that is worth trying alone on the device."""
@@ -186,7 +202,7 @@ class Placement:
 
     def _node_times(self, group: Partition) -> Mapping[int, float]:
         """Return the microseconds of each node's launches, by index."""
-        options = replace(self._options, profiling=True, placement=DEVICE, plan=None)
+        options = replace(self._options, profiling=True, placement=DEVICE, plan=None, tune="off")
         engine = open_engine(options, device=self._engine.device)
         rows = []
         with contextlib.closing(engine.executor(group, self._target)) as executor:
@@ -201,8 +217,9 @@ class Placement:
 
     def _prefix_seconds(self, members: Collection[int]) -> float:
         """Return the seconds of a partition's first nodes on the CPU."""
-        with contextlib.closing(self._interpreter(of_nodes(self._graph, members))) as made:
-            return min(made.seconds(1) for _ in range(_PROFILED_RUNS))
+        with contextlib.ExitStack() as stack:
+            run = self._interpreter(stack, of_nodes(self._graph, members))
+            return min(run(1) for _ in range(_PROFILED_RUNS))
 
 
 class _PartKernel:
