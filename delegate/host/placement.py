@@ -119,8 +119,9 @@ class Placement:
             found = None
         else:
             timings = Timings(**known)
-            _log.debug("a partition of %d nodes: %s", len(group.nodes), timings)
             found = timings.on_cpu(group.indices, self._factor)
+            count, both = len(group.indices), (_number(timings.device), _number(timings.cpu))
+            _log.info("%d nodes take %s ms on the device, %s ms on the CPU", count, *both)
         self._settled.update({*group.indices}.difference(found[0] if found else ()))
         return found
 

@@ -41,6 +41,7 @@ from tflite_opencl.console.errors import CommandError, UsageError, require_writa
 from tflite_opencl.console.exit_codes import USAGE
 from tflite_opencl.console.files import keep
 
+PLACED_THREADS = 4  # as many as label_image gives the CPU by default
 DOCUMENTS = ("json", "csv", "html", "markdown")
 _STDOUT = "; - is stdout, which then holds nothing else"
 
