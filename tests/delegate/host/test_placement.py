@@ -75,10 +75,11 @@ def test_decision(
 
 
 class _Times:
-    """Replaces the measurement: every partition takes these seconds."""
+    """Replaces the measurement: every partition takes these seconds, and is not cut."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, *seconds: float) -> None:
         self.seconds, self.calls = seconds, 0
+        monkeypatch.setattr(placement, "_SHORT_SECONDS", math.inf)
         monkeypatch.setattr(placement, "in_turns", self._in_turns)
 
     def _in_turns(self, runs: Sequence[Any]) -> list[float]:
@@ -178,10 +179,10 @@ def _long_chain() -> Graph:
 
 def test_node_times_find_the_cut(device: DeviceInfo, monkeypatch: pytest.MonkeyPatch) -> None:
     """A cut is tried where node times predict that it gains."""
+    times = _Times(monkeypatch, 20e-3, 18e-3, 11e-3)
     monkeypatch.setattr(placement, "_SHORT_SECONDS", 0.0)
     monkeypatch.setattr(Placement, "_node_times", lambda *_: {0: 1.0, 1: 1.0, 2: 9.0, 3: 9.0})
     monkeypatch.setattr(Placement, "_prefix_seconds", lambda self, nodes: 4.5e-3 * len(nodes))
-    times = _Times(monkeypatch, 20e-3, 18e-3, 11e-3)
     model = write_model(_long_chain())
     delegate = _placed(model, device)
     interpreter(model, delegate)
@@ -286,3 +287,25 @@ def test_profiling_does_not_move_nodes(device: DeviceInfo, monkeypatch: pytest.M
     made = interpreter(model, delegate)
     made.invoke()
     assert {launch.node for launch in delegate.profile()} == {0, 1}
+
+
+@slow
+def test_isolated_partitions_are_timed(
+    device: DeviceInfo, monkeypatch: pytest.MonkeyPatch, with_child: None
+) -> None:
+    times = _Times(monkeypatch, 1e-3, 2e-3)
+    model = write_model(conv_pool())
+    with closing(_placed(model, device, isolate=True, in_child_first=True)) as delegate:
+        assert_runs_exactly(model, conv_pool(), delegate)
+        assert (times.calls, delegate.partitions) == (1, [[0, 1]])
+
+
+def test_partition_with_state_stays(device: DeviceInfo, monkeypatch: pytest.MonkeyPatch) -> None:
+    times = _Times(monkeypatch, 2e-3, 1e-3)
+    state = t((1, 4), "float32", is_variable=True)
+    source, result = (t((1, 4), "float32") for _ in range(2))
+    graph = graph_of([op("ADD", [source, state], [result], {})], [source], [result])
+    model = write_model(graph)
+    delegate = _placed(model, device, exclude_ops=())
+    interpreter(model, delegate)
+    assert (times.calls, delegate.partitions) == (0, [[0]])
