@@ -60,7 +60,7 @@ class Timings:
         if self.device <= most:
             return None
         if self.cut <= most:
-            text = "faster on the CPU: the partition takes %s ms so, %s ms all on the device"
+            text = "faster on the CPU: cut in two, the partition takes %s ms, %s ms on the device"
             return self.left, text % (_number(self.cut), _number(self.device))
         text = "faster on the CPU: %s ms, %s ms on the device"
         return nodes, text % (_number(self.cpu), _number(self.device))

@@ -42,6 +42,7 @@ class TimedGraph:
             ImportError: no such package. RuntimeError, ValueError: TFLite cannot run the graph.
         """
         self._taken, self._kernel = taken, kernel
+        self._left: Collection[int] = taken  # to claim
         self._native = None if kernel is None else NativeDelegate("Timed", self)
         interpreter = importlib.import_module(f"{package}.interpreter").Interpreter
         self._made = interpreter(
@@ -79,8 +80,9 @@ class TimedGraph:
     def claim(
         self, context: int, plan: Sequence[PlannedNode], shapes: Shapes, constants: Constants
     ) -> Sequence[int]:
-        """Return the indices of the nodes to take."""
-        return [*self._taken]
+        """Return the indices of the nodes to take: of the first graph, which calls others."""
+        taken, self._left = self._left, ()
+        return [*taken]
 
     def partition(self, context: int, nodes: tuple[int, ...]) -> Kernel:
         """Return the kernel of the claimed nodes. Raises ValueError: they are not one partition."""

@@ -49,7 +49,7 @@ FASTEST, INF = 1.05, math.inf
             Timings(1.0, 2.0, 0.5, (2,)),
             FASTEST,
             (2,),
-            "faster on the CPU: the partition takes 0.50 ms so, 1.00 ms all on the device",
+            "faster on the CPU: cut in two, the partition takes 0.50 ms, 1.00 ms on the device",
         ),
         # Within the factor more nodes on the device are preferred.
         (Timings(1.0, 2.0, 0.97, (2,)), FASTEST, None, ""),
@@ -58,7 +58,7 @@ FASTEST, INF = 1.05, math.inf
             Timings(9.0, 1.0, 1.04, (2,)),
             FASTEST,
             (2,),
-            "faster on the CPU: the partition takes 1.04 ms so, 9.00 ms all on the device",
+            "faster on the CPU: cut in two, the partition takes 1.04 ms, 9.00 ms on the device",
         ),
         (
             Timings(9.0, 1.0, 1.5, (2,)),
@@ -166,7 +166,7 @@ def test_cut_partition_runs_exactly(
     assert_runs_exactly(model, graph, delegate)
     assert [sorted(group) for group in delegate.partitions] == [members]
     assert times.calls == 2  # without the cut, then with it; the part is not timed again
-    why = "faster on the CPU: the partition takes 1.00 ms so, 3.00 ms all on the device"
+    why = "faster on the CPU: cut in two, the partition takes 1.00 ms, 3.00 ms on the device"
     assert {v.node: v.reason for v in delegate.verdicts if v.reason} == dict.fromkeys(
         {0, 1, 2, 3}.difference(members), why
     )
