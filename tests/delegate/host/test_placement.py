@@ -25,10 +25,12 @@ from tests.support.nets import (
     assert_runs_exactly,
     conv_pool,
     delegate_for,
+    image,
     net,
 )
 from tests.support.tiers import slow
 from tests.support.without_tflite import needs_tflite
+from tflite_opencl.conformance.cases.loops import loop
 
 pytestmark = needs_tflite
 NODES = (0, 1, 2)
@@ -309,3 +311,23 @@ def test_partition_with_state_stays(device: DeviceInfo, monkeypatch: pytest.Monk
     delegate = _placed(model, device, exclude_ops=())
     interpreter(model, delegate)
     assert (times.calls, delegate.partitions) == (0, [[0]])
+
+
+@slow
+def test_partition_with_a_loop_is_timed(
+    device: DeviceInfo, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its interpreters have the loop's graphs, too, of which the timed kernel takes no nodes."""
+    times = _Times(monkeypatch, 2e-3, 1e-3)
+
+    def body(_: Any, own: Sequence[Any]) -> tuple[Sequence[Any], Sequence[Any]]:
+        larger = image()
+        return [op("MAXIMUM", own, [larger])], [own[1], larger]
+
+    x, after = image(), image()
+    looped = loop(3, [x, x], body)
+    graph = graph_of([looped, op("RELU6", [looped.outputs[-1]], [after])], [x], [after])
+    model = write_model(graph)
+    delegate = _placed(model, device, exclude_ops=())
+    assert_runs_exactly(model, graph, delegate)
+    assert (times.calls >= 1, delegate.partitions) == (True, [])
