@@ -118,12 +118,14 @@ def unfolded(graph: Graph, members: Collection[int]) -> list[Node]:
 
 
 def of_nodes(graph: Graph, members: Collection[int]) -> Graph:
-    """Return a graph of some nodes of a graph, with its own tensor indices.
+    """Return a graph of some nodes of a graph, as TFLite has them, with its own tensor indices.
 
     Nodes with known results are left out, and their results are constants. Values that other nodes
-    read are outputs. `Tensor.origin` is the tensor's index in `graph`.
+    read are outputs. All versions of a variable tensor are one tensor, which nodes update.
+    `Tensor.origin` is the tensor's index in `graph`.
     """
-    nodes = unfolded(graph, members)
+    first = {t.state_name: t for t in graph.tensors if _is_kept_by_tflite(t) and t.index >= 0}
+    nodes = [_with_one_version(node, first) for node in unfolded(graph, members)]
     made = {tensor for node in nodes for tensor in node.outputs}
     every = (t for node in nodes for t in (*node.inputs, *node.outputs, *node.intermediates))
     own = {
@@ -145,3 +147,17 @@ def of_nodes(graph: Graph, members: Collection[int]) -> Graph:
     renumbered = (replace(node_with(node, own), index=n) for n, node in enumerate(nodes))
     outputs = tuple(own[t] for t in own if t in wanted)
     return Graph(tuple(own.values()), tuple(renumbered), tuple(given), outputs)
+
+
+def _is_kept_by_tflite(tensor: Tensor | None) -> bool:
+    """Whether it is a version of a variable tensor."""
+    return tensor is not None and tensor.is_variable and bool(tensor.state_name)
+
+
+def _with_one_version(node: Node, first: Mapping[str, Tensor]) -> Node:
+    """Return the node with the first version of each variable tensor, by state name."""
+    if not any(map(_is_kept_by_tflite, (*node.inputs, *node.outputs))):
+        return node
+    inputs = (first.get(t.state_name, t) if t is not None else None for t in node.inputs)
+    outputs = (tensor for tensor in node.outputs if not _is_kept_by_tflite(tensor))
+    return replace(node, inputs=tuple(inputs), outputs=tuple(outputs))

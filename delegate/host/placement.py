@@ -29,6 +29,7 @@ from delegate.host.cut_search import Run, best_cut, borders_of, in_turns
 from delegate.host.tflite.callbacks import Shapes
 from delegate.host.tflite.library import PACKAGES
 from delegate.host.tflite.timed_graph import TimedGraph
+from delegate.host.variable_tensors import VariableTensors
 from delegate.launch import size_bytes
 from delegate.options import DEVICE, Options
 from delegate.plan.key import key_of, partition_facts, target_facts
@@ -107,7 +108,7 @@ class Placement:
         if not self.is_measured or {*group.indices} <= self._settled:
             return None
         ends = (*group.inputs, *group.outputs)
-        if not can_leave(group) or any(t.state_name or t.is_variable for t in ends):
+        if not can_leave(group) or any(t.state_name and not t.is_variable for t in ends):
             return None
         with contextlib.ExitStack() as stack:
             if self._options.profiling:
@@ -137,7 +138,7 @@ class Placement:
             return {"why": "all results are constants"}
         try:
             with progress.phase("tune"), contextlib.ExitStack() as stack:
-                every = _PartKernel(whole, group, executor)
+                every = _PartKernel(self._graph, whole, group, executor)
                 runs = [
                     self._interpreter(stack, whole, range(len(whole.nodes)), every),
                     self._interpreter(stack, whole),
@@ -165,7 +166,7 @@ class Placement:
         own = stack.enter_context(contextlib.closing(self._engine.executor(part, self._target)))
         places = {n.index: place for place, n in enumerate(unfolded(self._graph, group.indices))}
         taken = [places[index] for index in part.indices if index in places]
-        kernel = _PartKernel(whole, part, own)
+        kernel = _PartKernel(self._graph, whole, part, own)
         found = in_turns([*runs, self._interpreter(stack, whole, taken, kernel)])
         device, cpu, cut = (1e3 * seconds for seconds in found)
         left = sorted({*group.indices}.difference(part.indices))
@@ -187,6 +188,8 @@ class Placement:
         nodes = [node.index for node in unfolded(self._graph, group.indices)]
         if len(nodes) < 2 or min(times) < _SHORT_SECONDS or self._options.isolate:
             return None
+        if VariableTensors(self._graph, group.indices).indices:
+            return None  # nodes on both sides may share one
         known = self._node_times(group)
         device = [known.get(index, 0.0) for index in nodes]
         if not sum(device):  # the driver's clock does not work
@@ -226,13 +229,15 @@ class Placement:
 class _PartKernel:
     """A part of a partition's own graph on the device, as a TFLite kernel."""
 
-    def __init__(self, whole: Graph, part: Partition, executor: AnyExecutor) -> None:
+    def __init__(self, graph: Graph, whole: Graph, part: Partition, executor: AnyExecutor) -> None:
         """Raises ValueError: the part's inputs or outputs are no tensors of the graph."""
         places = {tensor.origin: tensor.index for tensor in whole.tensors}
-        if unknown := {t.index for t in (*part.inputs, *part.outputs)} - places.keys():
+        known = VariableTensors(graph, part.indices)
+        inputs, outputs = map(known.tflite_indices, (part.inputs, part.outputs))
+        if unknown := {*inputs, *outputs} - places.keys():
             raise ValueError(f"tensor {min(unknown)} is needed only for constants")
-        self.inputs = [places[tensor.index] for tensor in part.inputs]
-        self.outputs = [places[tensor.index] for tensor in part.outputs]
+        self.inputs = [places[index] for index in inputs]
+        self.outputs = [places[index] for index in outputs]
         self._executor = executor
         self._checks = requirements_of(executor.plan, executor.inputs, executor.outputs)
 
