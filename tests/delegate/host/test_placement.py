@@ -18,10 +18,12 @@ from delegate.graph.partition import Partition, partition_of
 from delegate.host import placement
 from delegate.host.placement import Placement, Timings
 from delegate.inspect import Graph, write_model
-from tests.support.compare import RUNTIME, interpreter
+from tests.support.compare import RUNTIME, interpreter, invoke
+from tests.support.delay import SHAPE, delays, variable
 from tests.support.model import const, graph_of, op, t
 from tests.support.nets import (
     THREE_PARTITIONS,
+    assert_equal_outputs,
     assert_runs_exactly,
     conv_pool,
     delegate_for,
@@ -302,15 +304,19 @@ def test_isolated_partitions_are_timed(
         assert (times.calls, delegate.partitions) == (1, [[0, 1]])
 
 
-def test_partition_with_state_stays(device: DeviceInfo, monkeypatch: pytest.MonkeyPatch) -> None:
-    times = _Times(monkeypatch, 2e-3, 1e-3)
-    state = t((1, 4), "float32", is_variable=True)
-    source, result = (t((1, 4), "float32") for _ in range(2))
-    graph = graph_of([op("ADD", [source, state], [result], {})], [source], [result])
+@pytest.mark.parametrize("is_taken", [True, False])
+def test_variable_tensors_are_timed_and_persist(
+    device: DeviceInfo, monkeypatch: pytest.MonkeyPatch, is_taken: bool
+) -> None:
+    times = _Times(monkeypatch, *(1e-3, 2e-3) if is_taken else (2e-3, 1e-3))
+    graph = delays([variable("a"), variable("b")])
     model = write_model(graph)
     delegate = _placed(model, device, exclude_ops=())
-    interpreter(model, delegate)
-    assert (times.calls, delegate.partitions) == (0, [[0]])
+    ours, reference = interpreter(model, delegate), interpreter(model)
+    assert (times.calls, delegate.partitions) == (1, [[0, 1]] if is_taken else [])
+    for number in range(4):
+        x = np.full(SHAPE, number + 1, np.float32)
+        assert_equal_outputs(invoke(ours, [x]), invoke(reference, [x]))
 
 
 @slow
