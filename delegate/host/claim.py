@@ -252,7 +252,7 @@ class Claim:
         found = [self._placement.refused(each, self._executors[each.indices]) for each in groups]
         for left in filter(None, found):
             self._refuse(*left)
-        if any(found) and not self._claimed():
+        if any(found) and not (self._claimed() or self.graph.is_called):
             _log.warning(
                 "placement='%s' leaves every node to the CPU: %s",
                 self._options.placement,

@@ -206,10 +206,19 @@ class Placement:
 
     def _node_times(self, group: Partition) -> Mapping[int, float]:
         """Return the microseconds of each node's launches, by index."""
-        options = replace(self._options, profiling=True, placement=DEVICE, plan=None, tune="off")
-        engine = open_engine(options, device=self._engine.device)
+        options = replace(
+            self._options,
+            device=self._engine.device.info.index,
+            profiling=True,
+            placement=DEVICE,
+            plan=None,
+            tune="off",  # the shares of nodes are what matters
+        )
         rows = []
-        with contextlib.closing(engine.executor(group, self._target)) as executor:
+        with (
+            contextlib.closing(open_engine(options)) as engine,  # its queue records times
+            contextlib.closing(engine.executor(group, self._target)) as executor,
+        ):
             ends = executor.plan.inputs, executor.plan.outputs
             inputs, outputs = ([np.zeros(size_bytes(t), np.uint8) for t in each] for each in ends)
             for _ in range(_PROFILED_RUNS):

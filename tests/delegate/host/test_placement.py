@@ -207,6 +207,7 @@ def test_profiles_give_node_times(device: DeviceInfo, monkeypatch: pytest.Monkey
     model = write_model(_long_chain())
     interpreter(model, _placed(model, device, passes=()))
     assert [{*each} for each in found] == [{0, 1, 2, 3}]
+    assert all(us > 0 for us in found[0].values())
 
 
 def _heavy(size: int) -> Graph:
