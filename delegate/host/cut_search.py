@@ -76,14 +76,19 @@ def best_cut(
     """Return the border of the best cut, and whether the device has the nodes before it.
 
     None: none is predicted to gain enough. `times`: of each node on the device, in any unit.
-    `cpu_before`: the seconds of the nodes before each border on the CPU. `device_s`, `cpu_s`: the
-    seconds of all nodes on either.
+    `cpu_before`: of the nodes before each border on the CPU, then of all nodes. `device_s`,
+    `cpu_s`: the seconds of all nodes on either.
     """
     before, total = [0.0, *accumulate(times)], sum(times)
+    # More nodes take no less time: where they do, the fewer were disturbed by other load.
+    least = [*accumulate(reversed(cpu_before), min)][::-1]
     found: list[tuple[float, int, bool]] = []
-    for border, cpu in zip(borders, cpu_before, strict=True):
+    for place, border in enumerate(borders):
+        if cpu_before[place] > least[place]:
+            continue
         device = device_s * before[border] / total
-        found.append((device + max(0.0, cpu_s - cpu), border, True))
+        cpu = cpu_s * cpu_before[place] / cpu_before[-1]
+        found.append((device + cpu_s - cpu, border, True))
         found.append((cpu + device_s - device, border, False))
     seconds, border, is_first_on_device = min(found, default=(math.inf, 0, True))
     if seconds > _LEAST_GAIN * min(device_s, cpu_s):

@@ -38,7 +38,7 @@ from delegate.target import Target
 
 Arrays = Sequence[NDArray[np.uint8]]
 _SHORT_SECONDS = 2e-4  # a partition of less is not cut: a part has copies of its own
-_PROFILED_RUNS = 3
+_PROFILED_RUNS, _PREFIX_RUNS = 3, 5
 _CANNOT = (ImportError, RuntimeError, ValueError)  # of TFLite
 _log = logging.getLogger("delegate")
 
@@ -195,7 +195,7 @@ class Placement:
         if not sum(device):  # the driver's clock does not work
             return None
         borders = borders_of(of_nodes(self._graph, group.indices), device)
-        on_cpu = [self._prefix_seconds(nodes[:border]) for border in borders]
+        on_cpu = [self._prefix_seconds(nodes[:border]) for border in (*borders, len(nodes))]
         cut = best_cut(device, borders, on_cpu, *times)
         if cut is None:
             return None
@@ -232,7 +232,7 @@ class Placement:
         """Return the seconds of a partition's first nodes on the CPU."""
         with contextlib.ExitStack() as stack:
             run = self._interpreter(stack, of_nodes(self._graph, members))
-            return min(run(1) for _ in range(_PROFILED_RUNS))
+            return min(run(1) for _ in range(_PREFIX_RUNS))
 
 
 class _PartKernel:

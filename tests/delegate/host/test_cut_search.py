@@ -75,13 +75,17 @@ def test_borders_are_where_the_least_crosses() -> None:
     ("times", "cpu_before", "device_s", "cpu_s", "expected"),
     [
         # The device is fast on the first node alone: 1 + 1 instead of 10 and 11.
-        ([1, 9], [10.0], 10.0, 11.0, (1, True)),
+        ([1, 9], [10.0, 11.0], 10.0, 11.0, (1, True)),
         # The other way round: the CPU has the node before the border.
-        ([9, 1], [1.0], 10.0, 11.0, (1, False)),
+        ([9, 1], [1.0, 11.0], 10.0, 11.0, (1, False)),
         # Both are as fast everywhere: no cut gains.
-        ([5, 5], [5.0], 10.0, 10.0, None),
+        ([5, 5], [5.0, 10.0], 10.0, 10.0, None),
         # A gain of less than a tenth is not worth the trial.
-        ([5, 5], [4.5], 10.0, 10.0, None),
+        ([5, 5], [4.5, 10.0], 10.0, 10.0, None),
+        # Other load disturbed the time of the first node, which cannot be longer than of both.
+        ([5, 5], [30.0, 10.0], 10.0, 20.0, None),
+        # All times of the CPU are from a slower moment.
+        ([9, 1], [2.0, 22.0], 10.0, 11.0, (1, False)),
     ],
 )
 def test_best_cut(
