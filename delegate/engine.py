@@ -118,6 +118,13 @@ class Engine:
         """
         return self._planning.placement(facts, threads, measure)
 
+    def why_not_on_cpu(self, graph: Graph, package: str, threads: int) -> str:
+        """Return why TFLite's CPU path cannot run a graph, as a child found; "": it can.
+
+        `package`: the import name of a TFLite runtime.
+        """
+        return self._planning.why_not_on_cpu(graph, package, threads)
+
     def executor(
         self,
         partition: Partition,

@@ -136,6 +136,8 @@ class Placement:
         whole = of_nodes(self._graph, group.indices)
         if not whole.nodes:
             return {"why": "all results are constants"}
+        if why := self._engine.why_not_on_cpu(whole, self._package, self._threads):
+            return {"why": why}
         try:
             with progress.phase("tune"), contextlib.ExitStack() as stack:
                 every = _PartKernel(self._graph, whole, group, executor)

@@ -142,6 +142,15 @@ class PlanReader:
         name = self._name("placement", facts)
         return self._measured(name, threads, read, lambda: json.dumps(measure()).encode())
 
+    def why_not_on_cpu(self, graph: Graph, package: str, threads: int) -> str:
+        """Return why TFLite's CPU path cannot run a graph; "": it can."""
+
+        def read(content: bytes, _: ContentSource) -> str:
+            return str(json.loads(content))
+
+        name = self._name("cpu", (graph_facts(graph), package))
+        return self._answer(name, "cpu", (graph, package, threads), read)
+
     @abstractmethod
     def _measured(
         self, name: str, threads: int, read: Parse[ResultT], measure: Callable[[], bytes]

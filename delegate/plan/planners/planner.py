@@ -12,21 +12,23 @@ from collections.abc import Callable, Hashable, Sequence
 from functools import partial
 from typing import Any, Protocol
 
+from delegate.errors import KilledChild
 from delegate.graph.ir import Graph, Node
 from delegate.graph.partition import Partition
 from delegate.graph.verdict import Verdict
 from delegate.guard.children import progress
-from delegate.guard.children.trials import WHOLE, Trial, Trials
+from delegate.guard.children.trials import CPU, WHOLE, Trial, Trials
 from delegate.guard.isolation.backend import AnyConstants
 from delegate.guard.store import Store
 from delegate.host.tflite.reference import reference_outputs
+from delegate.host.tflite.timed_graph import TimedGraph
 from delegate.isa import ORDERS, is_one_launch_likely
 from delegate.launch import Alternative, Schedule, Step, first_that_runs
 from delegate.options import Options
 from delegate.plan.dispatch.kernels import Kernels
 from delegate.plan.dispatch.planned import planned_executor
 from delegate.plan.dispatch.registers import registers
-from delegate.plan.key import origin_of
+from delegate.plan.key import graph_facts, origin_of
 from delegate.plan.lowering import compiler
 from delegate.plan.lowering.lowering_cache import LoweringCache
 from delegate.plan.record import NO_REGION, PartitionPlan, Region
@@ -72,6 +74,9 @@ class Planning(Protocol):
         self, facts: Hashable, threads: int, measure: Callable[[], dict[str, Any]]
     ) -> dict[str, Any]:
         """Return a partition's timings here and on the CPU, measured if they are not known."""
+
+    def why_not_on_cpu(self, graph: Graph, package: str, threads: int) -> str:
+        """Return why TFLite's CPU path cannot run a graph; "": it can."""
 
 
 class Planner:
@@ -147,6 +152,21 @@ class Planner:
     ) -> dict[str, Any]:
         """Return `measure()`: without a child no answer is cached."""
         return measure()
+
+    def why_not_on_cpu(self, graph: Graph, package: str, threads: int) -> str:
+        """Return why TFLite's CPU path cannot run a graph; "": it can, or this is no child.
+
+        Some of its kernels end the process, which the user's survives.
+        """
+        if not self.trials.reports:
+            return ""
+        trial = Trial.of(CPU, package, graph_facts(graph))
+        try:
+            with self.trials.attempt(trial):
+                TimedGraph(package, graph, threads).close()
+        except (KilledChild, ImportError, RuntimeError, ValueError) as error:
+            return str(error)
+        return ""
 
     def _lowered_nodes(self, partition: Partition, target: Target) -> LoweringCache:
         """Return the lowered nodes of a partition, and forget them here."""

@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from delegate import DeviceInfo, OpenCLDelegate
+from delegate import DeviceInfo, OpenCLDelegate, Options
 from delegate import engine as start_engine
+from delegate.engine import Engine, open_engine
 from delegate.graph.partition import Partition, partition_of
 from delegate.host import placement
 from delegate.host.placement import Placement, Timings
@@ -338,3 +339,25 @@ def test_partition_with_a_loop_is_timed(
     delegate = _placed(model, device, exclude_ops=())
     assert_runs_exactly(model, graph, delegate)
     assert (times.calls >= 1, delegate.partitions) == (True, [])
+
+
+def test_what_kills_a_child_is_not_timed_here(
+    device: DeviceInfo, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    times = _Times(monkeypatch, 2e-3, 1e-3)
+    monkeypatch.setattr(Engine, "why_not_on_cpu", lambda *_: "child processes died")
+    model = write_model(conv_pool())
+    delegate = _placed(model, device)
+    interpreter(model, delegate)
+    assert (times.calls, delegate.partitions) == (0, [[0, 1]])
+
+
+@slow
+def test_a_child_runs_the_cpu_first(device: DeviceInfo, with_child: None) -> None:
+    x, y = t((1, 4)), t((1, 4))
+    custom = graph_of([op("NoSuchOp", [x], [y], is_custom=True)])
+    with closing(open_engine(Options(device.index, tune="off"))) as engine:
+        package = RUNTIME.module.__name__.split(".")[0]
+        assert "NoSuchOp" in engine.why_not_on_cpu(custom, package, 1)
+        assert engine.why_not_on_cpu(conv_pool(), package, 1) == ""
+        assert engine.why_not_on_cpu(conv_pool(), "no_such_package", 1) != ""
