@@ -14,14 +14,14 @@ Run = Callable[[int], float]  # a count -> the seconds of a run
 _TURN_SECONDS = 2e-3  # of a turn, so that what the other sides leave in caches counts little
 _MOST_RUNS = 50  # of a turn
 _LEAST_TURNS, _MOST_TURNS = 5, 25
-_UNDISTURBED = 3  # turns that count: other load slows down single turns, and never speeds one up
+_UNDISTURBED = 0.25  # part of the turns: other load slows turns down, and never speeds one up
 _SECONDS = 0.6  # after that no further turn begins
 _MOST_BORDERS = 7
 _LEAST_GAIN = 0.9  # the predicted time of a cut that is tried, in the shortest without one
 
 
 def in_turns(runs: Sequence[Run]) -> list[float]:
-    """Return the seconds of a run of each candidate, which several of its turns stay within."""
+    """Return the seconds of a run of each candidate: the lower quartile of its turns."""
     counts = [max(1, min(_MOST_RUNS, round(_TURN_SECONDS / max(run(1), 1e-9)))) for run in runs]
     turns: list[list[float]] = [[] for _ in runs]
     end = time.perf_counter() + _SECONDS
@@ -31,7 +31,7 @@ def in_turns(runs: Sequence[Run]) -> list[float]:
         for took, run, count in zip(turns, runs, counts, strict=True):
             run(1)  # after the others, caches and threads are cold
             took.append(run(count))
-    return [sorted(took)[_UNDISTURBED - 1] for took in turns]
+    return [sorted(took)[int(_UNDISTURBED * len(took))] for took in turns]
 
 
 def borders_of(graph: Graph, times: Sequence[float]) -> list[int]:

@@ -44,8 +44,8 @@ def test_candidates_run_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_disturbed_turns_do_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = _Clock(monkeypatch)
-    # Most turns are disturbed, and a single one is implausibly short.
-    noisy = clock.candidate("d", *[0.03, 0.03, 0.02, 0.5, 0.02, 0.3, 0.02, 0.001, 0.3])
+    # Half of the turns are disturbed, and a single one is implausibly short.
+    noisy = clock.candidate("d", 0.03, 0.03, 0.02, 0.5, 0.02, 0.3, 0.02, 0.001, 0.3)
     assert in_turns([noisy, clock.candidate("c", 0.04)]) == [0.02, 0.04]
 
 
