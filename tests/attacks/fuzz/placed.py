@@ -13,7 +13,7 @@ from delegate.graph.partition import Partition
 from delegate.host.placement import Placement
 from delegate.inspect import Graph
 
-_MEASURED = "fastest"
+MEASURED = "fastest"
 _CUTS = {"first": True, "last": False}  # the part that the device has
 
 
@@ -21,7 +21,7 @@ def ways(graph: Graph) -> list[str]:
     """Return the ways to place nodes; TFLite's kernels may lack nodes on float16."""
     if len(graph.nodes) < 2 or any(map(has_float16, graph.nodes)):
         return []
-    return [f"placement {each}" for each in (_MEASURED, *_CUTS)]
+    return [f"placement {each}" for each in (MEASURED, *_CUTS)]
 
 
 @contextlib.contextmanager
@@ -34,7 +34,7 @@ def placed(how: str) -> Iterator[None]:
         left = nodes[half:] if _CUTS[how] else nodes[:half]
         return {"device": 3.0, "cpu": 2.0, "cut": 1.0 if left else 9.0, "left": left}
 
-    if how == _MEASURED:
+    if how == MEASURED:
         yield
     else:
         with mock.patch.object(Placement, "_timed", timed):
