@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -108,6 +108,22 @@ class Engine:
     ) -> list[Verdict]:
         """Return for each node whether it is supported here."""
         return self._planning.verdicts(graph, target, exclude_ops)
+
+    def placement(
+        self, facts: Hashable, threads: int, measure: Callable[[], dict[str, Any]]
+    ) -> dict[str, Any]:
+        """Return a partition's timings here and on the CPU: cached ones, or else `measure()`.
+
+        `facts`: all that they depend on, except for the CPU's `threads`.
+        """
+        return self._planning.placement(facts, threads, measure)
+
+    def why_not_on_cpu(self, graph: Graph, package: str, threads: int) -> str:
+        """Return why TFLite's CPU path cannot run a graph, as a child found; "": it can.
+
+        `package`: the import name of a TFLite runtime.
+        """
+        return self._planning.why_not_on_cpu(graph, package, threads)
 
     def executor(
         self,

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
@@ -15,8 +16,11 @@ from delegate.profiles import DeviceProfile, read_device_profile
 FP32, FP16 = PRECISIONS = ("fp32", "fp16")
 # Of delegates alone: a Model runs the whole graph on the device, with launches that may be merged.
 DELEGATE_ONLY = frozenset(
-    ("exclude_ops", "min_nodes_per_partition", "max_delegated_partitions", "profiling")
+    ("exclude_ops", "min_nodes_per_partition", "max_delegated_partitions", "placement", "profiling")
 )
+DEVICE, FASTEST, OFFLOAD = PLACEMENTS = ("device", "fastest", "offload")
+_TIE = 1.05  # the device's advantage: it frees the processor
+_OFFLOADED = 2.0  # the same for "offload" without a factor
 _LISTS = (("exclude_ops", "op names"), ("exclude_isa", "names"), ("passes", "names"))
 
 
@@ -30,6 +34,10 @@ class Options:
         min_nodes_per_partition: smaller partitions stay on the CPU; 0 = those that cost more
             than they save.
         max_delegated_partitions: 0 = no limit.
+        placement: "device" takes every node that it supports; "fastest" times each partition on
+            TFLite's CPU path, too, and leaves it, or its first or last nodes, to the CPU where that
+            is faster by more than 5 %; "offload" or "offload:FACTOR" does so where the device takes
+            more than FACTOR (2) times as long. Timings are cached, for each number of threads.
         profiling: keep launches separate and time them.
         tune: "off" takes the first alternative of each node, "quick" measures for a few seconds
             per start, and "full" measures everything, with more runs and more dispatch modes;
@@ -61,13 +69,14 @@ class Options:
     Raises:
         TypeError: one string instead of a list of names.
         ValueError: a number below 0, `isolate` with `profiling`, or an invalid value of `tune`,
-            `precision` or `passes`.
+            `precision`, `placement` or `passes`.
     """
 
     device: str | int | None = None
     exclude_ops: Iterable[str] = ()  # stored as a tuple
     min_nodes_per_partition: int = 0
     max_delegated_partitions: int = 0
+    placement: str = DEVICE
     profiling: bool = False
     tune: str = "quick"
     exclude_isa: Iterable[str] = ()  # stored as a tuple
@@ -96,9 +105,26 @@ class Options:
         for name in self.passes:
             if name not in PASSES:
                 raise ValueError(f"passes={name!r}: one of {', '.join(PASSES)}")
+        _ = self.placement_factor
         for field, words in (("tune", MODES), ("precision", PRECISIONS)):
             if (given := getattr(self, field)) not in words:
                 raise ValueError(f"{field}='{given}': one of {', '.join(words)}")
+
+    @property
+    def placement_factor(self) -> float:
+        """The device's time, in the CPU's, up to which nodes stay on the device; inf: any.
+
+        Raises: ValueError: an invalid `placement`.
+        """
+        word, _, factor = self.placement.partition(":")
+        try:
+            found = {DEVICE: math.inf, FASTEST: _TIE, OFFLOAD: float(factor or _OFFLOADED)}[word]
+        except (KeyError, ValueError):
+            found = math.nan
+        if not found >= 1 or (factor and word != OFFLOAD):
+            words = ", ".join(PLACEMENTS)
+            raise ValueError(f"placement='{self.placement}': one of {words}, offload:FACTOR (>= 1)")
+        return found
 
     def of_model(self) -> dict[str, Any]:
         """Return the keywords for class Model: all options that apply to one."""

@@ -162,6 +162,7 @@ class Flags(TfliteFlags):
         "compare", True, " (with --use_gpu), and on the reference kernels; of many pictures a "
         "sample, or all (default: true)", convert=compare_mode, metavar="BOOL|all", is_common=True)
     exclude_ops: tuple[str, ...] = shared("exclude_ops", (), needs="use_gpu", is_common=True)
+    placement: str = shared("placement", "device", needs="use_gpu", page="#placement")
     plan: str | None = shared("plan", None, needs="use_gpu", page="#plans")
     tune: str = shared(
         "tune", "auto", "", " or auto (quick, and on a terminal full once the results are shown)",

@@ -105,6 +105,7 @@ def _whole_model(stack: contextlib.ExitStack, job: Job, graph: Graph) -> OpenPat
         "exclude_ops": options.exclude_ops,
         "min_nodes_per_partition": options.min_nodes_per_partition > len(graph.nodes),
         "max_delegated_partitions": options.max_delegated_partitions,
+        "placement": options.placement != "device",
     }
     if job.external is not None:
         raise Unsupported("--external_delegate_path: delegates share nodes in TFLite alone")

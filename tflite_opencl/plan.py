@@ -12,7 +12,14 @@ from typing import Any
 
 from delegate import OpenCLDelegate
 from delegate.inspect import PartitionPlan
-from tflite_opencl.cli.flags import add_device_arguments, add_flag, as_json, options_of, shown
+from tflite_opencl.cli.flags import (
+    PLACED_THREADS,
+    add_device_arguments,
+    add_flag,
+    as_json,
+    options_of,
+    shown,
+)
 from tflite_opencl.console.errors import CommandError
 from tflite_opencl.console.exit_codes import NOT_SO
 from tflite_opencl.console.files import file_obstacle
@@ -51,6 +58,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     text = "show what runs where and how; without --output this is what the command does"
     parser.add_argument("--show", action="store_true", help=text)
     add_device_arguments(parser, tune="quick")
+    add_flag(parser, "threads", PLACED_THREADS, " that --placement times")
     add_flag(parser, "json")
 
 
@@ -62,7 +70,8 @@ def run(options: argparse.Namespace) -> str:
     """
     graph = read_graph(options.model)
     told = options_of(options, [graph], profiling=False)
-    opened = delegated(options.model, graph, told, find_runtime(), "builtin")
+    runtime, threads = find_runtime(), options.threads
+    opened = delegated(options.model, graph, told, runtime, "builtin", threads=threads)
     with opened as (_, delegate):
         facts = _facts(options.model, delegate)
         if not delegate.plans:

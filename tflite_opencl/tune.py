@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass
 from delegate import Model, Options, Unsupported
 from delegate.inspect import Graph
 from tflite_opencl.cli.flags import (
+    PLACED_THREADS,
     add_device_arguments,
     add_flag,
     add_models,
@@ -56,6 +57,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_flag(parser, "input_size")
     add_flag(parser, "batch", more=", which other kernels may be the fastest for")
     add_device_arguments(parser, tune="full")
+    add_flag(parser, "threads", PLACED_THREADS, " that --placement times")
     add_flag(parser, "json")
 
 
@@ -66,8 +68,9 @@ def run(options: argparse.Namespace) -> str:
         nodes runs on it, in which case the text is the result.
     """
     models = models_of(options)
-    if options.batch and options.exclude_ops:
-        raise UsageError("--batch: OpenCL runs the whole model, and --exclude_ops is given")
+    leaves = {"exclude_ops": options.exclude_ops, "placement": options.placement != "device"}
+    for name in filter(leaves.get, leaves if options.batch else ()):
+        raise UsageError(f"--batch: OpenCL runs the whole model, and --{name} is given")
     graphs = [with_picture_size(read_graph(name), options.input_size) for name in models]
     told = options_of(options, graphs, profiling=False)
     named = zip(models, graphs, strict=True)
@@ -75,7 +78,7 @@ def run(options: argparse.Namespace) -> str:
         found = [_tuned_batch(*each, told, options.batch) for each in named]
     else:
         runtime = find_runtime()
-        found = [_tuned(*each, told, runtime) for each in named]
+        found = [_tuned(*each, told, runtime, options.threads) for each in named]
     width = terminal_width()
     facts = {"models": [asdict(each) for each in found]}
     text = shown(options, _text(found, width), json=lambda: as_json(facts))
@@ -84,11 +87,11 @@ def run(options: argparse.Namespace) -> str:
     return text
 
 
-def _tuned(name: str, graph: Graph, told: Options, runtime: Runtime) -> Tuned:
+def _tuned(name: str, graph: Graph, told: Options, runtime: Runtime, threads: int) -> Tuned:
     begun = time.perf_counter()
     with (
         bars.start(os.path.basename(name)) as watch,
-        delegated(name, graph, told, runtime, "builtin", is_shown=False) as (_, delegate),
+        delegated(name, graph, told, runtime, "builtin", False, threads) as (_, delegate),
     ):
         return Tuned(
             model=name,

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from delegate.graph.ir import Graph, Node, Tensor
@@ -109,3 +109,55 @@ def of_one_node(node: Node) -> Graph:
     between = tuple(None if tensor is None else own[tensor] for tensor in node.intermediates)
     alone = replace(node, index=0, inputs=inputs, outputs=outputs, intermediates=between)
     return Graph(tuple(own.values()), (alone,), given, outputs)
+
+
+def unfolded(graph: Graph, members: Collection[int]) -> list[Node]:
+    """Return the nodes of these indices whose results are not all known constants."""
+    nodes = (node for node in graph.nodes if node.index in members)
+    return [node for node in nodes if not all(tensor.is_folded for tensor in node.outputs)]
+
+
+def of_nodes(graph: Graph, members: Collection[int]) -> Graph:
+    """Return a graph of some nodes of a graph, as TFLite has them, with its own tensor indices.
+
+    Nodes with known results are left out, and their results are constants. Values that other nodes
+    read are outputs. All versions of a variable tensor are one tensor, which nodes update.
+    `Tensor.origin` is the tensor's index in `graph`.
+    """
+    first = {t.state_name: t for t in graph.tensors if _is_kept_by_tflite(t) and t.index >= 0}
+    nodes = [_with_one_version(node, first) for node in unfolded(graph, members)]
+    made = {tensor for node in nodes for tensor in node.outputs}
+    every = (t for node in nodes for t in (*node.inputs, *node.outputs, *node.intermediates))
+    own = {
+        t: replace(
+            t,
+            index=index,
+            data=None if t in made else t.data,
+            is_folded=False,
+            is_sparse=False,
+            shape_signature=(),
+            origin=t.index,
+        )
+        for index, t in enumerate(dict.fromkeys(t for t in every if t is not None))
+    }
+    others = (node for node in graph.nodes if node.index not in members)
+    wanted = {t for node in others for t in node.inputs}.union(graph.outputs) & made
+    read = dict.fromkeys(t for node in nodes for t in node.inputs if t is not None)
+    given = [own[t] for t in read if t not in made and t.data is None and not t.is_variable]
+    renumbered = (replace(node_with(node, own), index=n) for n, node in enumerate(nodes))
+    outputs = tuple(own[t] for t in own if t in wanted)
+    return Graph(tuple(own.values()), tuple(renumbered), tuple(given), outputs)
+
+
+def _is_kept_by_tflite(tensor: Tensor | None) -> bool:
+    """Whether it is a version of a variable tensor."""
+    return tensor is not None and tensor.is_variable and bool(tensor.state_name)
+
+
+def _with_one_version(node: Node, first: Mapping[str, Tensor]) -> Node:
+    """Return the node with the first version of each variable tensor, by state name."""
+    if not any(map(_is_kept_by_tflite, (*node.inputs, *node.outputs))):
+        return node
+    inputs = (first.get(t.state_name, t) if t is not None else None for t in node.inputs)
+    outputs = (tensor for tensor in node.outputs if not _is_kept_by_tflite(tensor))
+    return replace(node, inputs=tuple(inputs), outputs=tuple(outputs))

@@ -182,6 +182,11 @@ def products(node: Node) -> int:
     return math.prod(result.shape) * (max(weights, default=0) // max(channels, 1))
 
 
+def can_leave(group: Partition) -> bool:
+    """Whether TFLite's own kernels have all nodes of a partition."""
+    return not any(is_lacking(node) or has_float16(node) for node in group.nodes)
+
+
 def too_small_or_too_many(
     graph: Graph, groups: Sequence[Partition], least_nodes: int, most_groups: int
 ) -> tuple[Partition, str] | None:
@@ -192,7 +197,7 @@ def too_small_or_too_many(
     `most_groups`: 0 = no limit; beyond it the smallest is refused.
     Partitions with a node that TFLite's own kernels lack always stay: nothing else can run it.
     """
-    free = [g for g in groups if not any(is_lacking(n) or has_float16(n) for n in g.nodes)]
+    free = [group for group in groups if can_leave(group)]
     for group in free:
         nodes = len(group.indices)
         if nodes < least_nodes:

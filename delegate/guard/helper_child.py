@@ -196,6 +196,9 @@ class _RequestHandler:
             tuning = chooser.mode, chooser.unmeasured, chooser.unmeasured_seconds
             return encode(TunedPlan(plan, constants, *tuning))
 
+    def _cpu(self, planner: Planner, graph: Graph, package: str, threads: int) -> bytes:
+        return json.dumps(planner.why_not_on_cpu(graph, package, threads)).encode()
+
     def _require_device(self, index: str | int | None, identity: str) -> DeviceInfo:
         """Return the device of the parent."""
         info = matching(index)[0]

@@ -25,6 +25,7 @@ from delegate.guard.children import progress
 from delegate.guard.isolation.backend import AnyExecutor
 from delegate.host.mixed import MixedPartition, unknown_shapes, verdicts
 from delegate.host.partition_kernel import PartitionKernel
+from delegate.host.placement import Placement
 from delegate.host.tflite.callbacks import Shapes
 from delegate.host.variable_tensors import VariableTensors, apart
 from delegate.host.variables import Variables
@@ -52,11 +53,13 @@ class Claim:
         options: Options,
         present: Collection[int],
         variables: Variables | None = None,
+        threads: int | None = None,
     ) -> None:
         """Judge every node, and create an executor for each resulting partition.
 
         `file`: the graph as read; `graph`: the same with shapes and values inferred at `shapes`.
         `present`: nodes not taken by another delegate. `variables`: persistent ones of `file`.
+        `threads`: the interpreter's; None: there is none that nodes could be left to.
         Raises:
             DeviceError: a call fails other than for a size. VariablesOnCpu: as Variables.require.
         """
@@ -69,6 +72,7 @@ class Claim:
         self._variables = variables
         self._executors: dict[tuple[int, ...], AnyExecutor] = {}
         self._grouped: set[int] = set()
+        self._placement = Placement(self.graph, engine, target, options, threads)
         self.verdicts = self._judge()
         self._drop_pages()
         if not (options.min_nodes_per_partition or target.isa & ORDERS):
@@ -92,6 +96,7 @@ class Claim:
                     self._refuse_shared_variables(groups)
                     or self._refuse_small_or_too_many(groups)
                     or self._make_executors(groups)
+                    or self._place(groups)
                 ):
                     break
         except BaseException:
@@ -214,9 +219,9 @@ class Claim:
         """Refuse a small or excluded partition; return whether there was one."""
         options = self._options
         groups = groups if self._variables is None else self._variables.optional_groups(groups)
-        left = too_small_or_too_many(
-            self.graph, groups, options.min_nodes_per_partition, options.max_delegated_partitions
-        )
+        # What is timed needs no estimate.
+        least = options.min_nodes_per_partition or int(self._placement.is_measured)
+        left = too_small_or_too_many(self.graph, groups, least, options.max_delegated_partitions)
         if left is not None:
             group, why = left
             self._refuse(group.indices, why)
@@ -240,6 +245,20 @@ class Claim:
         for nodes in set(self._executors) - {group.indices for group in groups}:
             self._executors.pop(nodes).close()
         return False
+
+    def _place(self, groups: Sequence[Partition]) -> bool:
+        """Refuse nodes that the CPU runs faster; return whether there were any."""
+        groups = groups if self._variables is None else self._variables.optional_groups(groups)
+        found = [self._placement.refused(each, self._executors[each.indices]) for each in groups]
+        for left in filter(None, found):
+            self._refuse(*left)
+        if any(found) and not (self._claimed() or self.graph.is_called):
+            _log.warning(
+                "placement='%s' leaves every node to the CPU: %s",
+                self._options.placement,
+                next(each.reason for each in self.verdicts if each.reason is not None),
+            )
+        return any(found)
 
     def _lost_nodes(self, group: Partition) -> bool:
         """Refuse nodes of a partition whose kernels have killed a child since the verdicts."""

@@ -26,7 +26,7 @@ from delegate.host.claim import Claim
 from delegate.host.partition_kernel import PartitionKernel
 from delegate.host.tflite.callbacks import Constants, NativeDelegate, PlannedNode, Shapes
 from delegate.host.tflite.graphs import Graphs, match_plan
-from delegate.host.tflite.library import installed_rules, rules_of_caller
+from delegate.host.tflite.library import installed_rules, rules_of_caller, threads_of_caller
 from delegate.host.tflite.marks import Marks
 from delegate.host.variables import Interpreters
 from delegate.launch import NodeAlternatives
@@ -248,12 +248,13 @@ class OpenCLDelegate:
             self._engine = open_engine(replace(self._options, device=self.device.index))
         target = self._engine.target(rules_of_caller(context))
         engine, options, shapes = self._engine, self._options, likely_shapes(graph, shapes)
+        threads = threads_of_caller(context)
         claim = self._interpreters.judge(
             context,
             graph,
             lambda: self._graphs.resources(context),
             lambda known, variables: Claim(
-                with_variables(known), shapes, target, engine, options, present, variables
+                with_variables(known), shapes, target, engine, options, present, variables, threads
             ),
         )
         if context in self._claims:

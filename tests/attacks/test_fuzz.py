@@ -35,6 +35,7 @@ from delegate.isa import FEATURES
 from delegate.plan.passes import PASSES, run_passes
 from delegate.plan.record import DISPATCH_MODES, ONE_BY_ONE
 from delegate.plan.tuning.dispatch import KERNEL_KINDS
+from delegate.run.executor import Executor
 from delegate.run.state_binding import StateBinding
 from delegate.target import Target
 from tests.attacks.fuzz import apart, called, failing, headers, stateful, targets, worker
@@ -282,6 +283,28 @@ def of_way(device: DeviceInfo, way: str, given: Graph | None = None) -> CaseResu
         Subject("opencl", options, device.index, RUNTIME), result, model, 0, None, lambda: None
     )
     return run_way(way, job, oracle(RUNTIME, result, model, job.sets))
+
+
+@pytest.mark.parametrize(
+    ("way", "taken"), [("placement first", 1), ("placement last", 1), ("placement fastest", None)]
+)
+def test_placed_nodes_are_compared(
+    way: str, taken: int | None, device: DeviceInfo, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = of_way(device, way)
+    assert found.result == PASS
+    assert taken in (None, found.taken)
+    # A wrong value that crosses the border is found.
+    run = Executor.run
+
+    def wrong(self: Executor, inputs: Any, outputs: Any) -> None:
+        run(self, inputs, outputs)
+        for each in outputs:
+            each += 1
+
+    monkeypatch.setattr(Executor, "run", wrong)
+    if taken:
+        assert of_way(device, way).result != PASS
 
 
 @slow

@@ -30,6 +30,14 @@ MODEL = write_model(net([("ADD", [0, 0], 1)]))
         ({"passes": "fuse_add"}, TypeError, "passes is a list of names: ['fuse_add']"),
         ({"passes": ["fuse"]}, ValueError, "passes='fuse': one of " + ", ".join(PASSES)),
         ({"tune": "slow"}, ValueError, "tune='slow': one of off, quick, full"),
+        *(
+            (
+                {"placement": word},
+                ValueError,
+                f"placement='{word}': one of device, fastest, offload, offload:FACTOR (>= 1)",
+            )
+            for word in ("", "cpu", "fastest:2", "offload:0.9", "offload:nan", "offload:x")
+        ),
         ({"min_nodes_per_partition": -1}, ValueError, "min_nodes_per_partition=-1 is less than 0"),
         (
             {"max_delegated_partitions": -2},

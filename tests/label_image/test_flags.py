@@ -93,6 +93,8 @@ WRONG_VALUES = [
     ("--quiet -v 1", "--quiet and --verbose exclude each other"),
     ("--use_gpu=yes", "'yes' is not true, false, 1 or 0"),
     ("--tune fast", "'fast' is not auto, off, quick or full"),
+    ("--placement cpu", "'cpu' is not device, fastest, offload or offload:FACTOR, of at least 1"),
+    ("--placement offload:0.5", "'offload:0.5' is not device, fastest, offload or offload:FACTOR"),
     ("--cpu_kernels fast", "'fast' is not auto, builtin or reference"),
     ("--gpu_backend=vulkan", "'vulkan' is not cl or gl"),
     ("--device_timeout -1", "'-1' is less than 0 seconds"),
@@ -135,6 +137,7 @@ SAMPLES = {
     "batch": "2", "compare": "all", "gpu_backend": "cl", "tune": "full", "cpu_kernels": "builtin",
     "input_size": "2x3", "profiling_order": "time", "shard": "1/2", "scheduler": "local:2",
     "external_delegate_options": "a:b", "video_options": "a:b", "task": "pose", "input": "a=b",
+    "placement": "offload:3",
 }  # fmt: skip
 
 

@@ -179,9 +179,10 @@ def test_opencl_goes_through_tflite_without_a_batch(device: DeviceInfo) -> None:
             1,
         ),
         (FLAT, {"min_nodes_per_partition": 3}, "--min_nodes_per_partition leaves", 0),
+        (FLAT, {"placement": "offload:1000000"}, "--placement leaves nodes to the CPU", 2),
         (NOT_OURS, {}, "node 0 (REVERSE_SEQUENCE): op REVERSE_SEQUENCE is not implemented", 0),
     ],
-    ids=["excluded", "too-small", "not-supported"],
+    ids=["excluded", "too-small", "placed", "not-supported"],
 )
 def test_the_reason_to_run_one_by_one_is_logged(
     device: DeviceInfo,

@@ -58,6 +58,9 @@ def test_plan_file_is_used_by_another_start(
     assert "partition 0: 2 nodes; launches" in text
     assert line in text
     assert main(["plan", model, *own, "--plan", plan]) == 0
+    placed = [*own, "--placement", "offload:1000", "--threads", "2"]
+    assert main(["plan", model, *placed, "--output", plan]) == 0
+    assert main(["plan", model, *placed, "--plan", plan]) == 0
     capsys.readouterr()
     other = tmp_path / "other.tflite"
     other.write_bytes(write_model(small_v2()))

@@ -8,6 +8,8 @@ import math
 from collections.abc import Callable
 from typing import TypeVar
 
+from delegate import Options
+
 N = TypeVar("N", int, float)
 MOST_SECONDS = 1_000_000
 MOST_PIXELS = 1 << 15  # side length of a model's input
@@ -144,6 +146,15 @@ def one_of(*words: str) -> Callable[[str], str]:
         return text
 
     return chosen
+
+
+def placement(text: str) -> str:
+    """Return a value of Options.placement."""
+    try:
+        return Options(placement=text).placement
+    except ValueError:
+        words = "device, fastest, offload or offload:FACTOR, of at least 1"
+        raise argparse.ArgumentTypeError(f"'{text}' is not {words}") from None
 
 
 def delegate_options(text: str) -> dict[str, str]:

@@ -30,6 +30,7 @@ from tflite_opencl.cli.flag_values import (
     one_of,
     output_path,
     path,
+    placement,
     positive,
     shard,
     threads,
@@ -41,6 +42,7 @@ from tflite_opencl.console.errors import CommandError, UsageError, require_writa
 from tflite_opencl.console.exit_codes import USAGE
 from tflite_opencl.console.files import keep
 
+PLACED_THREADS = 4  # as many as label_image gives the CPU by default
 DOCUMENTS = ("json", "csv", "html", "markdown")
 _STDOUT = "; - is stdout, which then holds nothing else"
 
@@ -84,6 +86,10 @@ SHARED = {
     "allow_fp16": Flag("floats may be fp16 on OpenCL", truth, "0|1", "f", ": faster on many GPUs, "
                        "and other results of models that are not quantised"),
     "exclude_ops": Flag("leave these ops to the CPU", names, "OP,OP"),
+    "placement": Flag("where nodes run that OpenCL supports", placement,
+                      "device|fastest|offload:FACTOR",
+                      detail=": device, fastest (partitions are timed on the CPU, too), offload "
+                      "(to the CPU only if OpenCL takes FACTOR, 2, times as long)"),
     "isolate": Flag("run OpenCL in a child process", truth, "BOOL",
                     detail="; a driver that ends or holds it costs a run"),
     "device_timeout": Flag("seconds that a run may take on OpenCL", duration, "SECONDS"),
@@ -168,9 +174,16 @@ def model_of(options: argparse.Namespace) -> str:
     return model
 
 
-def add_device_arguments(parser: argparse.ArgumentParser, tune: str = "quick") -> None:
-    """Add the flags that select a device; `tune`: the default of --tune."""
+def add_device_arguments(
+    parser: argparse.ArgumentParser, tune: str = "quick", may_leave: bool = True
+) -> None:
+    """Add the flags that select a device; `tune`: the default of --tune.
+
+    `may_leave`: the command runs nodes in TFLite's interpreter, so they may be left to the CPU.
+    """
     add_flags(parser, "device", "device_profile", "plan", exclude_ops=(), tune=tune)
+    if may_leave:
+        add_flag(parser, "placement", "device")
     add_flag(parser, "allow_fp16", False)
 
 
@@ -188,6 +201,7 @@ def options_of(given: argparse.Namespace, graphs: Iterable[Graph], profiling: bo
         profiling=profiling,
         alternative=getattr(given, "alternative", None),
         plan=getattr(given, "plan", None),
+        placement=getattr(given, "placement", "device"),
     )
 
 

@@ -83,7 +83,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         parser, "compare", None, ", and show times, loads and memory of both", nargs="?", const=True
     )
     add_flag(parser, "threads", more=" of TFLite (default: as many as cores)")
-    add_device_arguments(parser)
+    add_device_arguments(parser, may_leave=False)
     add_flag(parser, "json")
 
 

@@ -66,6 +66,7 @@ def delegated(
     runtime: Runtime,
     cpu_kernels: str,
     is_shown: bool = True,
+    threads: int = 1,
 ) -> Iterator[tuple[Any, OpenCLDelegate]]:
     """Yield an allocated interpreter with the delegate, and the delegate; closed at the end.
 
@@ -76,7 +77,7 @@ def delegated(
         with bars.start(os.path.basename(model)) if is_shown else contextlib.nullcontext():
             (delegate,) = stack.enter_context(delegates_for(graph, runtime, options))
             with failures(model, delegate):
-                made = allocated(runtime, model, cpu_kernels, [delegate], graph=graph)
+                made = allocated(runtime, model, cpu_kernels, [delegate], threads, graph=graph)
         yield made, delegate
 
 

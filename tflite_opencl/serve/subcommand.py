@@ -63,7 +63,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--fallback", metavar="none|cpu", type=one_of("none", "cpu"), default="none",
         help="what runs a model when its device has failed (default: none)",
     )  # fmt: skip
-    add_device_arguments(parser, tune="full")
+    add_device_arguments(parser, tune="full", may_leave=False)
     add_flag(parser, "labels")
     add_flag(parser, "input_size")
     add("--max_batch", metavar="N", type=at_most(1024, positive), default=8,

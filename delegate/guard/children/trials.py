@@ -20,6 +20,7 @@ from delegate.errors import KilledChild
 BUILD, BINARY_OF, KERNEL, RUN, CHECK = "build", "binary", "kernel", "run", "check"
 FILE, EXECUTOR, WHOLE, REGISTERS = "file", "executor", "whole", "registers"
 SELF_TEST, PLATFORMS, REFERENCE = "self-test", "platforms", "reference"
+CPU = "cpu"
 _WORDS = {
     BUILD: "build {name}.cl",
     BINARY_OF: "get the binary of {name}.cl",
@@ -33,6 +34,7 @@ _WORDS = {
     SELF_TEST: "pass the self-test of {name}",
     PLATFORMS: "list OpenCL's platforms",
     REFERENCE: "run a node on TFLite's reference kernels",
+    CPU: "run a group of nodes on TFLite's CPU path",
 }
 # Outcomes.
 DONE = "done"

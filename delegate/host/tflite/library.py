@@ -58,6 +58,11 @@ def rules_of_caller(context: int) -> Rules:
     return rules_of_library(library_at(function or 0))
 
 
+def threads_of_caller(context: int) -> int:
+    """Return the threads that this context's CPU kernels use; below 1: TFLite's default."""
+    return int(abi.TfLiteContext.from_address(context).recommended_num_threads)
+
+
 @functools.cache
 def rules_of_library(file: str) -> Rules:
     """Return the rules of the TFLite in this file, probed once per process."""

@@ -9,8 +9,9 @@ kernel costs an alternative, then a node.
 
 from __future__ import annotations
 
+import contextlib
 import logging
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -99,6 +100,20 @@ class ChildPlanner(PlanReader):
         except _UNUSABLE as error:
             _log.debug("a plan in the cache is not used: %s", error)
             return None
+
+    def _measured(
+        self, name: str, threads: int, read: Parse[ResultT], measure: Callable[[], bytes]
+    ) -> ResultT:
+        cached = f"{name}, {threads} threads"
+        with self._lock:
+            content = None if environment.shortages() else cache.load(self._path(cached))
+            if content is not None:
+                with contextlib.suppress(*_UNUSABLE):
+                    return self._parse(name, content, _CacheSource({}), read)
+            content = b"[[], null]\n" + measure()
+            if self._records.are_banned:
+                cache.store(self._path(cached), content)
+            return self._parse(name, content, _CacheSource({}), read)
 
     def _ask_child(
         self, name: str, call: str, arguments: tuple[object, ...], read: Parse[ResultT]

@@ -13,7 +13,7 @@ import threading
 from abc import abstractmethod
 from collections.abc import Callable, Collection, Hashable, Sequence
 from dataclasses import fields
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from delegate.errors import DeviceError, KilledChild, TooLarge, Unsupported
 from delegate.graph.ir import Graph
@@ -40,8 +40,8 @@ _log = logging.getLogger("delegate")
 _NOT_IN_KEY = frozenset(
     (
         "device", "device_profile", "exclude_isa", "exclude_ops", "in_child_first", "isolate",
-        "max_delegated_partitions", "min_nodes_per_partition", "own_context", "plan", "run_timeout",
-        "tune",
+        "max_delegated_partitions", "min_nodes_per_partition", "own_context", "placement", "plan",
+        "run_timeout", "tune",
     )
 )  # fmt: skip
 IN_KEY = sorted({field.name for field in fields(Options)} - _NOT_IN_KEY)
@@ -124,6 +124,38 @@ class PlanReader:
                 f" (about {tuned.unmeasured_seconds:.0f} s)" if tuned.unmeasured_seconds else "",
             )
         return tuned.plan, constants
+
+    def placement(
+        self, facts: Hashable, threads: int, measure: Callable[[], dict[str, Any]]
+    ) -> dict[str, Any]:
+        """Return a partition's timings here and on the CPU, measured if they are not known.
+
+        `facts`: all that they depend on, except for the CPU's `threads`. They are JSON.
+        """
+
+        def read(content: bytes, _: ContentSource) -> dict[str, Any]:
+            found = json.loads(content)
+            if not isinstance(found, dict):
+                raise UnreadablePlan("timings of another form")
+            return found
+
+        name = self._name("placement", facts)
+        return self._measured(name, threads, read, lambda: json.dumps(measure()).encode())
+
+    def why_not_on_cpu(self, graph: Graph, package: str, threads: int) -> str:
+        """Return why TFLite's CPU path cannot run a graph; "": it can."""
+
+        def read(content: bytes, _: ContentSource) -> str:
+            return str(json.loads(content))
+
+        name = self._name("cpu", (graph_facts(graph), package))
+        return self._answer(name, "cpu", (graph, package, threads), read)
+
+    @abstractmethod
+    def _measured(
+        self, name: str, threads: int, read: Parse[ResultT], measure: Callable[[], bytes]
+    ) -> ResultT:
+        """Return the parsed timings of this key; `measure`: makes what is parsed."""
 
     def _require(self, tuned: TunedPlan) -> None:
         """Check that a plan satisfies the options; raises UnreadablePlan."""

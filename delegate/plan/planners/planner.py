@@ -8,26 +8,28 @@ need no child.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Protocol
+from typing import Any, Protocol
 
+from delegate.errors import KilledChild
 from delegate.graph.ir import Graph, Node
 from delegate.graph.partition import Partition
 from delegate.graph.verdict import Verdict
 from delegate.guard.children import progress
-from delegate.guard.children.trials import WHOLE, Trial, Trials
+from delegate.guard.children.trials import CPU, WHOLE, Trial, Trials
 from delegate.guard.isolation.backend import AnyConstants
 from delegate.guard.store import Store
 from delegate.host.tflite.reference import reference_outputs
+from delegate.host.tflite.timed_graph import TimedGraph
 from delegate.isa import ORDERS, is_one_launch_likely
 from delegate.launch import Alternative, Schedule, Step, first_that_runs
 from delegate.options import Options
 from delegate.plan.dispatch.kernels import Kernels
 from delegate.plan.dispatch.planned import planned_executor
 from delegate.plan.dispatch.registers import registers
-from delegate.plan.key import origin_of
+from delegate.plan.key import graph_facts, origin_of
 from delegate.plan.lowering import compiler
 from delegate.plan.lowering.lowering_cache import LoweringCache
 from delegate.plan.record import NO_REGION, PartitionPlan, Region
@@ -69,6 +71,14 @@ class Planning(Protocol):
         Raises:
             Unsupported: a node does not lower. DeviceError, KernelBuildError: planning failed.
         """
+
+    def placement(
+        self, facts: Hashable, threads: int, measure: Callable[[], dict[str, Any]]
+    ) -> dict[str, Any]:
+        """Return a partition's timings here and on the CPU, measured if they are not known."""
+
+    def why_not_on_cpu(self, graph: Graph, package: str, threads: int) -> str:
+        """Return why TFLite's CPU path cannot run a graph; "": it can."""
 
 
 class Planner:
@@ -144,6 +154,27 @@ class Planner:
                         with other:
                             return replace(other.plan, has_no_threads=True), other.constants()
                 return executor.plan, executor.constants()
+
+    def placement(
+        self, facts: Hashable, threads: int, measure: Callable[[], dict[str, Any]]
+    ) -> dict[str, Any]:
+        """Return `measure()`: without a child no answer is cached."""
+        return measure()
+
+    def why_not_on_cpu(self, graph: Graph, package: str, threads: int) -> str:
+        """Return why TFLite's CPU path cannot run a graph; "": it can, or this is no child.
+
+        Some of its kernels end the process, which the user's survives.
+        """
+        if not self.trials.reports:
+            return ""
+        trial = Trial.of(CPU, package, graph_facts(graph))
+        try:
+            with self.trials.attempt(trial):
+                TimedGraph(package, graph, threads).close()
+        except (KilledChild, ImportError, RuntimeError, ValueError) as error:
+            return str(error)
+        return ""
 
     def _lowered_nodes(self, partition: Partition, target: Target) -> LoweringCache:
         """Return the lowered nodes of a partition, and forget them here."""

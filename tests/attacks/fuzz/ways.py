@@ -26,7 +26,7 @@ from delegate.plan.passes import PASSES
 from delegate.plan.record import DISPATCH_MODES, ONE_BY_ONE
 from delegate.plan.tuning.chooser import FULL, Choice, Chooser
 from delegate.plan.tuning.dispatch import KERNEL_KINDS, DispatchChooser
-from tests.attacks.fuzz import apart, called, stateful
+from tests.attacks.fuzz import apart, called, placed, stateful
 from tests.attacks.fuzz.nan_rows import outputs_of_nan_rows
 from tflite_opencl.conformance.checks.job import (
     CaseJob,
@@ -71,6 +71,7 @@ def ways_of(graph: Graph, names: Sequence[str]) -> list[str]:
         *([] if remembers(graph) or is_narrow else _ways_of_runs_in_another_order()),
         *(["halves"] if _may_have_halves(graph) else []),
         *apart.ways(graph),
+        *placed.ways(graph),
         "resize",
         "profiling",
     ]
@@ -129,12 +130,15 @@ def run_way(way: str, job: CaseJob, known: Oracle) -> CaseResult:
         "exclude_ops": {"exclude_ops": (rest,)},
         "exclude_isa": {"exclude_isa": (rest,)},
         "device_profile": {"device_profile": rest},
+        # TFLite's kernels may crash on random values, so a child runs them first.
+        "placement": {"placement": "fastest", "in_child_first": rest == placed.MEASURED},
         "profiling": {"profiling": True},
         START: {"in_child_first": True, "tune": "full"},
     }.get(kind, {})
     subject = dataclasses.replace(job.subject, options={**job.subject.options, **options})
     try:
-        outcome = values(dataclasses.replace(job, subject=subject), known)
+        with placed.placed(rest) if kind == "placement" else contextlib.nullcontext():
+            outcome = values(dataclasses.replace(job, subject=subject), known)
     except NotDelegated as error:
         return CaseResult(FAIL if way == PLAIN else PASS, f"no node is taken: {error}")
     count = len(job.graph.nodes)

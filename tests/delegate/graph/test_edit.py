@@ -9,14 +9,18 @@ import numpy as np
 import pytest
 
 from delegate.graph.edit import (
+    of_nodes,
     with_input_shapes,
     with_named_shapes,
     with_shapes,
     with_tensors,
 )
 from delegate.graph.ir import Graph
+from delegate.graph.persistent import with_variables
+from delegate.inspect import infer, read_model, write_model
+from tests.support.delay import delays, variable
 from tests.support.model import const, graph_of, graph_values, op, t
-from tests.support.nets import conv_pool
+from tests.support.nets import THREE_PARTITIONS, conv_pool
 
 
 def test_a_new_shape_is_the_same_tensor_wherever_it_is_used() -> None:
@@ -82,3 +86,39 @@ def test_inputs_have_the_shapes_that_are_given_and_none_is_open() -> None:
             with_input_shapes(graph, {0: wrong})
     with pytest.raises(ValueError, match="shapes: there is no input 'z': x, y"):
         with_named_shapes(graph, {"z": (1,)})
+
+
+def test_part_of_a_graph_has_what_others_read() -> None:
+    part = of_nodes(infer(THREE_PARTITIONS), [1, 2, 4])
+    assert [(n.index, n.op) for n in part.nodes] == [
+        (0, "ADD"),
+        (1, "ADD"),
+        (2, "AVERAGE_POOL_2D"),
+    ]
+    assert [t.index for t in part.tensors] == list(range(len(part.tensors)))
+    ends = ([t.origin for t in each] for each in (part.inputs, part.outputs))
+    # It reads the input, node 0 and node 3; nodes 3 and 5 read what it makes.
+    assert [*ends] == [[0, 1, 4], [3, 5]]
+    reread = read_model(write_model(part))
+    assert [n.op for n in reread.nodes] == [n.op for n in part.nodes]
+
+
+def test_part_of_a_graph_has_known_results_as_constants() -> None:
+    x, size, y = t((2, 3)), t((2,), "int32"), t((2, 3))
+    nodes = [op("SHAPE", [x], [size], {"out_type": "int32"}), op("RESHAPE", [x, size], [y], {})]
+    known = infer(graph_of(nodes, [x], [y]))
+    part = of_nodes(known, [0, 1])
+    assert [n.op for n in part.nodes] == ["RESHAPE"]
+    (_, sizes) = part.nodes[0].inputs
+    assert sizes is not None
+    assert sizes.data is not None
+    assert sizes.data.tolist() == [2, 3]
+    assert not sizes.is_folded
+
+
+def test_part_of_a_graph_has_one_tensor_for_a_variable() -> None:
+    known = with_variables(infer(delays([variable("a"), variable("b")])))
+    part = of_nodes(known, [0, 1])
+    assert [t.name for t in part.tensors if t.is_variable] == ["a", "b"]
+    assert [len(n.outputs) for n in part.nodes] == [1, 1]
+    assert all(not t.is_variable for t in (*part.inputs, *part.outputs))
