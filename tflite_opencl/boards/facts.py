@@ -72,7 +72,7 @@ def facts_here(board: Board, choose: Choose) -> Info:
     libraries = {path: icd.library for path, icd in entries.items()}
     steps = loaders.userland_steps()
     steps += library_steps(libraries, {path: loaded.failure for path, loaded in icds.items()})
-    steps += loaders.hidden_steps(others, bare, platforms)
+    steps += loaders.hidden_steps(others, bare, platforms, bool(board.drivers()))
     working = [each.info for each in surveyed if each.failure is None]
     enabled = os.environ.get("RUSTICL_ENABLE", "")
     steps += Situation(board, platforms.platforms, working, enabled).next_steps(

@@ -44,15 +44,20 @@ def bare_libraries(board: Board) -> dict[str, LoadedIcd]:
 
 
 def hidden_steps(
-    others: Mapping[str, LoadedIcd], bare: Mapping[str, LoadedIcd], together: LoadedIcd
+    others: Mapping[str, LoadedIcd],
+    bare: Mapping[str, LoadedIcd],
+    together: LoadedIcd,
+    has_gpu: bool,
 ) -> Iterator[NextStep]:
     """Yield how to use platforms that pyopencl's loader does not find.
 
-    `others`: of other loaders. `bare`: of libraries without an .icd file.
+    `others`: of other loaders. `bare`: of libraries without an .icd file. `has_gpu`: the kernel
+    has a driver for one, which a platform without devices may show with a variable.
     """
     known = {each.name for each in together.platforms}
     for path, seen in (*bare.items(), *others.items()):
-        gives = [each.name for each in seen.platforms if each.name not in known]
+        useful = (each for each in seen.platforms if each.devices or has_gpu)
+        gives = [each.name for each in useful if each.name not in known]
         if not gives:
             continue
         known |= {*gives}

@@ -136,7 +136,8 @@ def register(library: str, gives: Collection[str]) -> NextStep:
     name = library.rpartition("/")[2].partition(".")[0].removeprefix("lib")
     return NextStep(
         f"register {library}, which gives {', '.join(gives)}: no .icd file names it",
-        f"echo {library} | sudo tee /etc/OpenCL/vendors/{name}.icd && {_LOOK_AGAIN}",
+        f"echo {library} | sudo install -Dm644 /dev/stdin /etc/OpenCL/vendors/{name}.icd && "
+        f"{_LOOK_AGAIN}",
     )
 
 

@@ -17,7 +17,7 @@ _NONE = LoadedIcd((), None)
 
 
 def gives(*names: str) -> LoadedIcd:
-    return LoadedIcd(tuple(PlatformInfo(each, "", "", (), None) for each in names), None)
+    return LoadedIcd(tuple(PlatformInfo(each, "", "", ("a device",), None) for each in names), None)
 
 
 def test_steps_of_hidden_platforms(tmp_path: Path) -> None:
@@ -27,17 +27,26 @@ def test_steps_of_hidden_platforms(tmp_path: Path) -> None:
     loader.write_bytes(b"clIcdGetPlatformIDsKHR OCL_ICD_VENDORS")
     bare = {str(driver): gives("ARM Platform", "rusticl"), str(odd): gives("Odd")}
     others = {str(loader): gives("rusticl", "ARM Platform", "Far")}
-    texts = [*loaders.hidden_steps(others, bare, gives("rusticl"))]
+    texts = [*loaders.hidden_steps(others, bare, gives("rusticl"), has_gpu=True)]
     assert [step.text for step in texts] == [
         f"register {driver}, which gives ARM Platform: no .icd file names it",
         f"set LD_PRELOAD={odd}, which gives Odd, which has no clIcdGetPlatformIDsKHR for a loader",
         f"set LD_PRELOAD={loader}, which gives Far, which pyopencl's loader does not find",
     ]
     assert texts[0].command == (
-        f"echo {driver} | sudo tee /etc/OpenCL/vendors/libmali.icd && tflite-opencl info"
-    ).replace("libmali.icd", "mali.icd")
+        f"echo {driver} | sudo install -Dm644 /dev/stdin /etc/OpenCL/vendors/mali.icd && "
+        "tflite-opencl info"
+    )
     assert texts[2].command == f"export LD_PRELOAD={loader}; tflite-opencl info"
-    assert [*loaders.hidden_steps(others, {}, gives("rusticl", "ARM Platform", "Far"))] == []
+    known = gives("rusticl", "ARM Platform", "Far")
+    assert [*loaders.hidden_steps(others, {}, known, has_gpu=True)] == []
+
+
+def test_platform_without_devices_counts_on_a_gpu_alone() -> None:
+    silent = LoadedIcd((PlatformInfo("rusticl", "", "", (), None),), None)
+    bare = {"/usr/lib/libRusticlOpenCL.so": silent}
+    assert len([*loaders.hidden_steps({}, bare, gives(), has_gpu=True)]) == 1
+    assert [*loaders.hidden_steps({}, bare, gives(), has_gpu=False)] == []
 
 
 def elf(machine: int, bits: int = 64) -> bytes:
