@@ -7,6 +7,7 @@ import argparse
 import asyncio
 import importlib
 import logging
+import math
 import os
 import signal
 from dataclasses import replace
@@ -34,6 +35,7 @@ EXAMPLES = (
 )  # fmt: skip
 _MOST_BODIES = 16  # maximum-size bodies in flight at once
 _MEGABYTE = 1 << 20
+_LONGEST_RUN = 5  # times --device_timeout
 
 
 def address(text: str) -> tuple[str, int]:
@@ -86,7 +88,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> str:
-    """Serve until SIGTERM or Ctrl-C; return the text to print.
+    """Serve until SIGTERM or Ctrl-C; return the text to print. SIGHUP loads the models again.
 
     Raises: CommandError: a model cannot be served, the address is not available, or aiohttp or
         prometheus-client is not installed. KeyboardInterrupt: ended by Ctrl-C.
@@ -129,7 +131,7 @@ async def _served(options: argparse.Namespace) -> tuple[dict[int, int], bool]:
     body = options.max_body * _MEGABYTE
     metrics = Metrics()
     server = Server(Bounds(body, _MOST_BODIES * body, options.queue, options.timeout), metrics)
-    end, pressed = asyncio.Event(), asyncio.Event()
+    end, pressed, reload = asyncio.Event(), asyncio.Event(), asyncio.Event()
     loop = asyncio.get_running_loop()
 
     def ctrl_c() -> None:
@@ -141,8 +143,13 @@ async def _served(options: argparse.Namespace) -> tuple[dict[int, int], bool]:
 
     loop.add_signal_handler(signal.SIGTERM, end.set)
     loop.add_signal_handler(signal.SIGINT, ctrl_c)
+    loop.add_signal_handler(signal.SIGHUP, reload.set)
     loads = partial(load, wanted, runtime_if_any(), metrics)
-    await serve(server, options.listen, loads, end, options.timeout)
+    # A run that fails is repeated after one on zeros, which a new process may have to open.
+    longest_s = _LONGEST_RUN * options.device_timeout or math.inf
+    await serve(
+        server, options.listen, loads, end, options.timeout, reload=reload, longest_run=longest_s
+    )
     return server.answers, pressed.is_set()
 
 
