@@ -13,6 +13,7 @@ import signal
 from dataclasses import replace
 from functools import partial
 
+from delegate.inspect import usable_processors
 from tflite_opencl.cli.flag_values import at_most, not_negative, one_of, positive
 from tflite_opencl.cli.flags import (
     add_device_arguments,
@@ -125,7 +126,7 @@ async def _served(options: argparse.Namespace) -> tuple[dict[int, int], bool]:
         limits=BatchingOptions(options.queue, options.max_batch, options.max_delay / 1e3),
         falls_back=options.fallback == "cpu",
         labels=options.labels,
-        processes=len(os.sched_getaffinity(0)),
+        processes=usable_processors(),
         size=options.input_size,
     )
     body = options.max_body * _MEGABYTE
