@@ -12,6 +12,7 @@ from types import SimpleNamespace
 import pytest
 
 from delegate import DeviceInfo, list_devices
+from delegate.guard.probing.self_tests import advice
 from delegate.inspect import write_model
 from delegate.run import driver_caches
 from tests.support.nets import conv_pool
@@ -65,8 +66,8 @@ def test_full_home_is_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         is_full = Path(path).is_relative_to(tmp_path) or Path(path) == tmp_path
         free = 16 if is_full else result.f_bavail
         return SimpleNamespace(
-            f_blocks=result.f_blocks, f_bavail=free, f_frsize=result.f_frsize, f_files=0, f_favail=0,
-            f_flag=result.f_flag,
+            f_blocks=result.f_blocks, f_bavail=free, f_frsize=result.f_frsize, f_files=0,
+            f_favail=0, f_flag=result.f_flag,
         )  # fmt: skip
 
     monkeypatch.setattr(os, "statvfs", of)
@@ -119,6 +120,11 @@ def test_cache_that_is_mounted_noexec_is_replaced(
     assert driver_caches.obstacles() == (
         f"POCL_CACHE_DIR is {closed / 'mine'}, which PoCL cannot use ({closed} is mounted noexec); "
     )
+    pocl_device = DeviceInfo(0, "Portable Computing Language", "", "cpu", "", "", "", "cpu")
+    told = (
+        f"; POCL_CACHE_DIR is {closed / 'mine'}, which PoCL cannot use ({closed} is mounted noexec)"
+    )
+    assert advice(pocl_device, "undefined") == told
 
 
 def test_folder_named_by_user_is_kept_and_reported(
