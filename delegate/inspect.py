@@ -67,6 +67,7 @@ from delegate.guard.cache import prune_cache as prune_cache
 from delegate.guard.cache import sha256_of as sha256_of
 from delegate.guard.cache import store as store
 from delegate.guard.cache import write_cached as write_cached
+from delegate.guard.children.cgroup import usable_processors as usable_processors
 from delegate.guard.children.progress import Progress as Progress
 from delegate.guard.children.progress import Watch as Watch
 from delegate.guard.children.progress import watched as watched

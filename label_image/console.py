@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import math
+import sys
 import traceback
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TextIO
@@ -17,6 +18,7 @@ import numpy as np
 
 from delegate import DelegateError, NoDeviceError
 from delegate.inspect import Graph, LaunchTime, Tensor, builtin_op_numbers
+from tflite_opencl.cli.journal import journal_or
 from tflite_opencl.cli.logs import Route, routed
 from tflite_opencl.cli.messages import printable
 from tflite_opencl.console import bars
@@ -67,7 +69,10 @@ def logging_to(out: TextIO, err: TextIO, level: int) -> Iterator[None]:
     Active inside the context. Records of `tflite_opencl.stdout` go to `out` unchanged. `level`: the
     lowest level logged; results, from `label_image.results`, always are.
     """
-    lines, plain = _Handler(err, _Formatter()), _Handler(out, logging.Formatter("%(message)s"))
+    lines: logging.Handler = _Handler(err, _Formatter())
+    if err is sys.stderr:
+        lines = journal_or(lines, "label_image")
+    plain = _Handler(out, logging.Formatter("%(message)s"))
     routes: list[Route] = [
         (logging.getLogger("delegate"), lines, level),
         (logging.getLogger("label_image"), lines, level),

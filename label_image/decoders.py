@@ -7,7 +7,6 @@ decoder.py is the child's program. A batch is filled while another one runs.
 from __future__ import annotations
 
 import contextlib
-import os
 import queue
 import threading
 from collections import deque
@@ -20,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from delegate.guard.children.child import Child, ChildDied, ChildExit, command_of
+from delegate.inspect import usable_processors
 from label_image.compare import Outcome
 from label_image.decoder import Format
 from label_image.path import BatchRun
@@ -64,7 +64,7 @@ class Decoders:
         `processes`: None: one per core available to this process.
         """
         self._paths, self._format = iter(paths), asdict(format)
-        self._most = processes or len(os.sched_getaffinity(0))
+        self._most = processes or usable_processors()
         self._children: dict[int, _Decoder] = {}
         self._sent = self._received = 0  # pictures; number n is child n % most's
         self.is_closed = False

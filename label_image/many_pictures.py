@@ -30,6 +30,7 @@ from label_image.watch_folder import watch_folder
 from tflite_opencl.console import bars, interrupts
 from tflite_opencl.console.errors import RunError
 from tflite_opencl.console.exit_codes import ERROR, SUCCESS
+from tflite_opencl.console.service_manager import Heartbeat
 from tflite_opencl.harness.feeds import warn_of_zeros
 from tflite_opencl.harness.job import Job
 from tflite_opencl.pictures.decode import PictureError
@@ -137,11 +138,14 @@ class ManyPictures:
         """Classify all pictures; stop early when the output has no reader."""
         settings, meaning = self._settings, self._prepared.meaning
         numbers: deque[int] = deque()  # of the pictures in flight
+        heart = Heartbeat()
 
         def paths() -> Iterator[str | None]:
             for number, path in self._pictures(self._skipped):
                 if path is not None:
                     numbers.append(number)
+                if settings.watch is not None:
+                    heart.beat()
                 yield path
 
         def count() -> int:

@@ -24,6 +24,7 @@ from tflite_opencl.boards.advice import Situation
 from tflite_opencl.boards.board import Board, read_board
 from tflite_opencl.boards.drivers import LoadedIcd, SurveyedDevice, meant
 from tflite_opencl.boards.facts import Info, facts_here, sections
+from tflite_opencl.boards.steps import one_command
 from tflite_opencl.cli.flag_values import OutputPath
 from tflite_opencl.cli.flags import add_flag, as_json, shown
 from tflite_opencl.cli.messages import printable
@@ -95,13 +96,16 @@ def run(options: argparse.Namespace) -> str:
 def _of_files(board: Board) -> Info:
     unasked = LoadedIcd((), "not asked: these are another machine's files")
     steps = Situation(board).next_steps()
-    return Info(board, {}, None, {}, {}, unasked, (), unasked.failure, tuple(steps))
+    texts, command = tuple(step.text for step in steps), one_command(steps, has_gpu=False)
+    return Info(board, {}, None, {}, {}, unasked, (), unasked.failure, texts, command)
 
 
 def text_of(info: Info, width: int) -> str:
     """Return all facts as text."""
     parts = ((title, pairs(rows, width)) for title, rows in sections(info))
-    return render(width, *(each for part in parts for each in part))
+    text = render(width, *(each for part in parts for each in part))
+    # Not wrapped, so that it can be copied.
+    return f"{text}\nType this\n  {info.command}" if info.command else text
 
 
 def _write_profile(path: str, devices: Sequence[SurveyedDevice]) -> str:

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -13,6 +12,7 @@ import numpy as np
 import pyopencl as cl
 
 from delegate.errors import DeviceError
+from delegate.guard.children.cgroup import usable_processors
 from delegate.launch import Constant
 from delegate.plan.contents import ContentSource, save
 from delegate.plan.layout import SLACK_BYTES, Bytes
@@ -165,5 +165,5 @@ def _in_parallel(
     """Map `make` over segments in threads; reading and hashing release the GIL."""
     if len(segments) == 1:
         return [make(segments[0])]
-    with ThreadPoolExecutor(len(os.sched_getaffinity(0)), "constants") as pool:
+    with ThreadPoolExecutor(usable_processors(), "constants") as pool:
         return [*pool.map(make, segments)]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Kernel cache folders of drivers: redirected where they cannot be written.
+"""Kernel cache folders of drivers: redirected where they cannot be written or loaded from.
 
 Services and containers run as users without a writable home. PoCL then has no device, other
 drivers recompile everything at each start, and pyopencl creates no kernel.
@@ -22,6 +22,7 @@ from delegate.errors import CacheError
 from delegate.guard import cache
 
 _SHARED_MEMORY = "/dev/shm"
+_LOADS = ("PoCL",)  # loads kernels as shared libraries, which a mount with noexec forbids
 _LEAST_ROOM_BYTES = 4 << 20  # PoCL's cache for a small model
 _log = logging.getLogger("delegate")
 
@@ -46,7 +47,9 @@ def prepare() -> None:
     _prepare_temporary()
     for name, (variable, below_home) in _DRIVERS.items():
         folder = _default(below_home)
-        if os.environ.get(variable) or folder is None or (why := _obstacle(folder)) is None:
+        if os.environ.get(variable) or folder is None:
+            continue
+        if (why := _obstacle(folder, name in _LOADS)) is None:
             continue
         if (other := _fallback_folder(name)) is not None:
             os.environ[variable] = str(other)
@@ -87,7 +90,7 @@ def _fallback_folder(name: str) -> Path | None:
     """Return a folder of ours for a driver's cache; None: nowhere to put it."""
     with contextlib.suppress(CacheError):
         folder = cache.make_folder(f"drivers/{name.lower()}")
-        if _has_room(folder):
+        if _obstacle(folder, name in _LOADS) is None:
             cache.hold(f"drivers/{name.lower()}")
             return folder
     with contextlib.suppress(CacheError):
@@ -100,8 +103,8 @@ def obstacles() -> str:
     found = ""
     for name, (variable, _) in _DRIVERS.items():
         named = os.environ.get(variable)
-        if named and (why := _obstacle(Path(named))):
-            found += f"{variable} is {named}, which {name} cannot write ({why}); "
+        if named and (why := _obstacle(Path(named), name in _LOADS)):
+            found += f"{variable} is {named}, which {name} cannot use ({why}); "
     return found
 
 
@@ -114,19 +117,31 @@ def _default(below_home: str) -> Path | None:
     return Path(home, below_home) if home else None
 
 
-def _obstacle(folder: Path) -> str | None:
-    """Return why a folder cannot be written or created, or None."""
+def _obstacle(folder: Path, loads: bool = False) -> str | None:
+    """Return why a folder cannot be written or created, or None.
+
+    `loads`: libraries in it must be loadable.
+    """
     for place in (folder, *folder.parents):
         if os.path.isdir(place):  # Path.is_dir raises without permission
             # access() succeeds in /proc and /sys, but no file can be created.
             is_kernel_s = not {Path("/proc"), Path("/sys")}.isdisjoint((place, *place.parents))
             is_writable = os.access(place, os.W_OK | os.X_OK) and not is_kernel_s
+            if is_writable and loads and _is_noexec(place):
+                return f"{place} is mounted noexec"
             if is_writable:
                 return None if _has_room(place) else f"{place} has no room left"
             return f"{place} cannot be written"
         if os.path.exists(place):
             return f"{place} is no folder"
     return f"{folder} does not exist"
+
+
+def _is_noexec(folder: str | Path) -> bool:
+    try:
+        return bool(os.statvfs(folder).f_flag & os.ST_NOEXEC)
+    except OSError:
+        return False
 
 
 def _has_room(folder: str | Path) -> bool:
@@ -141,11 +156,13 @@ def _has_room(folder: str | Path) -> bool:
 
 @lru_cache(maxsize=1)
 def _temporary() -> Path:
-    return temporary_folder()
+    return temporary_folder(loads=True)
 
 
-def temporary_folder(files: Mapping[str, bytes] | None = None) -> Path:
+def temporary_folder(files: Mapping[str, bytes] | None = None, loads: bool = False) -> Path:
     """Return a new folder, deleted when the process exits; `files`: its content, by name.
+
+    `loads`: libraries in it must be loadable, if there is such a place.
 
     Raises:
         CacheError: no place is writable.
@@ -153,8 +170,10 @@ def temporary_folder(files: Mapping[str, bytes] | None = None) -> Path:
     try:
         # On a full file system a folder can still be created, but nothing in it.
         place = tempfile.gettempdir()
-        if not _has_room(place) and os.access(_SHARED_MEMORY, os.W_OK | os.X_OK):
-            place = _SHARED_MEMORY
+        is_good = _has_room(place) and not (loads and _is_noexec(place))
+        if not is_good and os.access(_SHARED_MEMORY, os.W_OK | os.X_OK):
+            # Containers mount it noexec, too.
+            place = place if loads and _is_noexec(_SHARED_MEMORY) else _SHARED_MEMORY
         folder = Path(tempfile.mkdtemp(prefix="tflite-opencl-", dir=place))
         atexit.register(shutil.rmtree, folder, ignore_errors=True)
         for name, content in (files or {}).items():

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import os
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -14,6 +13,7 @@ import numpy as np
 import pyopencl as cl
 
 from delegate.errors import DeviceError
+from delegate.guard.children.cgroup import usable_processors
 from delegate.launch import Constant
 from delegate.plan.layout import SLACK_BYTES, Bytes, aligned_bytes, as_bytes
 from delegate.run.mapping import mapped
@@ -127,7 +127,7 @@ def packed_ahead(
     constants: Iterable[Constant], make: Callable[[Constant, Bytes], _Made]
 ) -> Generator[_Made, None, None]:
     """Yield `make` of each packed constant, while other threads pack the next few."""
-    with ThreadPoolExecutor(len(os.sched_getaffinity(0)), "packing") as pool:
+    with ThreadPoolExecutor(usable_processors(), "packing") as pool:
         ahead: deque[Future[_Made]] = deque()
         for constant in constants:
             ahead.append(pool.submit(lambda each: make(each, _packed(each)), constant))

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import os
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -14,6 +13,7 @@ from typing import Any, TextIO, cast
 
 from rich.table import Table
 
+from delegate.inspect import usable_processors
 from label_image.cluster.chunks import Chunk, Chunks
 from label_image.cluster.classifier import ChunkResult, ClassificationWork, ClassifierSettings
 from label_image.compare import Outcome, Totals
@@ -105,7 +105,7 @@ class SpreadPictures(ManyPictures):
             floats=prepared.meaning.head is not CLASSIFICATION,
             compares_all=settings.compares_all, most=settings.num_results_of_several,
             keeps_outputs=settings.output_dir is not None,
-            processes=max(1, len(os.sched_getaffinity(0)) // local) if local else None,
+            processes=max(1, usable_processors() // local) if local else None,
         )  # fmt: skip
         about = device_asked(settings.device), self._scheduler.is_local, settings.chunk_timeout
         return lambda cluster: ClassificationWork(known, cluster.name, *about)

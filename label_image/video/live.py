@@ -34,6 +34,7 @@ from label_image.video.page import Page
 from label_image.video.preprocessor import Preprocessor
 from tflite_opencl.console import bars, interrupts
 from tflite_opencl.console.exit_codes import ERROR
+from tflite_opencl.console.service_manager import Heartbeat
 
 _SECOND = 1.0
 
@@ -126,8 +127,9 @@ class Live:
         buffers = None if frames.every else series.devices
         outcomes = series.outcomes_of(feed, buffers)
         with bars.waiting("waiting for frames") as tell, contextlib.closing(outcomes):
-            second, latencies = Span(self._parts), Latencies()
+            second, latencies, heart = Span(self._parts), Latencies(), Heartbeat()
             for outcome in outcomes:
+                heart.beat()
                 input_frame = feed.under_way.popleft()
                 spent_ms = 1e3 * (time.perf_counter() - input_frame.frame.at_s)
                 for each in (latencies, self._parts.latencies):

@@ -3,9 +3,12 @@
 
     python -m tests.attacks.clients               10,000 bad requests in an hour
     python -m tests.attacks.clients --minutes 5   in five minutes
+    python -m tests.attacks.clients --minutes 1440 --kill 60   a day, whose driver dies each minute
 
 The service is the real command in its own process. Correct clients must get every answer, and it
 must be right. The service's memory, handles and threads are counted in the middle and at the end.
+With --kill the process that holds the driver is killed this often: each death may fail one request.
+The third death within a minute would end the device's use, so --kill is more than 30.
 Exit code: 0 if no answer was lost and nothing grew, 1 otherwise.
 """
 
@@ -14,6 +17,8 @@ from __future__ import annotations
 import argparse
 import http.client
 import json
+import math
+import os
 import random
 import signal
 import socket
@@ -34,6 +39,7 @@ import numpy as np
 from delegate.format.reader import read_model
 from delegate.inspect import write_model
 from tests.support.compare import inputs_for, interpreter, invoke
+from tests.support.isolated import children
 from tests.support.process import ROOT
 from tflite_opencl.conformance.cases.chains import chain_graph
 
@@ -49,8 +55,9 @@ INFER = "/v2/models/model/infer"
 class Clients:
     """Correct and faulty clients of a service, and their results."""
 
-    def __init__(self, host: str, port: int) -> None:
-        self._address = host, port
+    def __init__(self, host: str, port: int, may_fail: bool = False) -> None:
+        """`may_fail`: answers 500 of right clients are counted, but not as lost."""
+        self._address, self.may_fail = (host, port), may_fail
         (values,), (expected, *_) = inputs_for(read_model(MODEL))[:1], self._expected()
         self._expected_output = expected
         self._body = self._request(values)
@@ -79,8 +86,8 @@ class Clients:
                 connection.request("POST", INFER, self._body)
                 answer = connection.getresponse()
                 output = json.loads(answer.read())
-                if answer.status == 503:
-                    self.answers["right: 503"] += 1
+                if answer.status == 503 or (answer.status == 500 and self.may_fail):
+                    self.answers[f"right: {answer.status}"] += 1
                     continue
                 result = np.array(output["outputs"][0]["data"])
                 if not np.array_equal(result, self._expected_output.reshape(-1)):
@@ -155,8 +162,8 @@ class Clients:
         return f"POST {INFER} HTTP/1.1\r\nHost: x\r\nContent-Length: {length}\r\n\r\n".encode()
 
 
-def attack(seconds: float, bad: int, seed: int, device: str) -> str:
-    """Return a summary, after about `bad` bad requests.
+def attack(seconds: float, bad: int, seed: int, device: str, kill: float = math.inf) -> str:
+    """Return a summary, after about `bad` bad requests. `kill`: seconds between two deaths.
 
     Raises: AssertionError: an answer was lost, or something grew.
     """
@@ -169,14 +176,15 @@ def attack(seconds: float, bad: int, seed: int, device: str) -> str:
             command, cwd=ROOT, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         ) as process:
             try:
-                clients = Clients(*_address(process))
+                clients = Clients(*_address(process), may_fail=kill < math.inf)
                 pause = WRONG * seconds / bad
                 # The first part is a warm-up: caches fill once.
                 parts = (WARM_UP * seconds, seconds / 2, seconds / 2)
                 seen = []
-                for number, part in enumerate(parts):
-                    _run_for(clients, part, pause, seed + number)
-                    seen.append(_resources_of(process.pid))
+                with _killing(process.pid, kill) as deaths:
+                    for number, part in enumerate(parts):
+                        _run_for(clients, part, pause, seed + number)
+                        seen.append(_resources_of(process.pid))
             finally:
                 process.send_signal(signal.SIGTERM)
                 out, err = process.communicate(timeout=60)
@@ -184,17 +192,40 @@ def attack(seconds: float, bad: int, seed: int, device: str) -> str:
     answers = "; ".join(f"{what} {count}" for what, count in sorted(clients.answers.items()))
     grown = [after - before for before, after in zip(middle, end, strict=True)]
     text = (
-        f"{answers}\n{out.strip()}\n"
+        f"{answers}\n{out.strip()}\n{len(deaths)} deaths of the driver's process\n"
         f"{end[0] >> 20} MiB ({grown[0] >> 10:+} KiB in the second half), "
         f"{end[1]} handles ({grown[1]:+}), {end[2]} threads ({grown[2]:+})"
     )
-    assert not clients.lost, f"{len(clients.lost)} are lost, as {clients.lost[0]}\n{text}\n{err}"
+    lost, failed = clients.lost, clients.answers["right: 500"]
+    assert not lost, f"{len(lost)} are lost, as {lost[0]}\n{text}\n{err}"
+    assert failed <= len(deaths), f"{failed} failed: {text}\n{err}"
+    assert math.isinf(kill) or (deaths and not clients.answers["right: 503"]), f"{text}\n{err}"
     assert process.returncode == 0, err
     assert "Traceback" not in err, err
     assert grown[0] <= _SLACK_BYTES, f"memory grows: {text}"
     assert grown[1] <= _SLACK_HANDLES, f"file handles grow: {text}"
     assert grown[2] <= 0, f"threads grow: {text}"
     return text
+
+
+@contextmanager
+def _killing(service: int, pause: float) -> Iterator[list[int]]:
+    """Kill the process of the service's driver after each pause in seconds; yield the killed."""
+    ends, killed = threading.Event(), list[int]()
+
+    def work() -> None:
+        while not ends.wait(min(pause, threading.TIMEOUT_MAX)):
+            for child in children(service):
+                os.kill(child, signal.SIGKILL)
+                killed.append(child)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    try:
+        yield killed
+    finally:
+        ends.set()
+        thread.join()
 
 
 def _address(process: subprocess.Popen[str]) -> tuple[str, int]:
@@ -255,9 +286,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--bad", type=int, default=10_000, metavar="N", help="requests, about")
     parser.add_argument("--seed", type=int, default=7)
     parser.add_argument("--device", default="pocl", metavar="WORD", help="of its name")
+    parser.add_argument("--kill", type=float, default=math.inf, metavar="SECONDS")
     given = parser.parse_args(arguments)
     try:
-        print(attack(60 * given.minutes, given.bad, given.seed, given.device))
+        print(attack(60 * given.minutes, given.bad, given.seed, given.device, given.kill))
     except AssertionError as error:
         print(error)
         return 1

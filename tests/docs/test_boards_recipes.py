@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -12,13 +14,16 @@ from pathlib import Path
 import pytest
 
 from delegate.inspect import device_profile_names
+from label_image.flags import parse
 from tests.support.tiers import slow
 from tflite_opencl.boards.advice import FAMILIES
+from tflite_opencl.command import parser
 
 ROOT = Path(__file__).resolve().parents[2]
 RECIPES = ROOT / "docs/boards"
+UNITS = ROOT / "assets/systemd"
 # A page for each board; boards/test_compilers.py has the generated one.
-NO_BOARDS = ("README.md", "compilers.md")
+NO_BOARDS = ("README.md", "camera.md", "compilers.md")
 PAGES = sorted(path for path in RECIPES.glob("*.md") if path.name not in NO_BOARDS)
 
 
@@ -129,3 +134,34 @@ def test_lava_schema_accepts_job() -> None:
     yaml = pytest.importorskip("yaml", reason="PyYAML is not installed")
     schemas = pytest.importorskip("lava_common.schemas", reason="lava-common is not installed")
     schemas.validate(yaml.safe_load((RECIPES / "lava-job.yaml").read_text()), strict=True)
+
+
+@pytest.mark.parametrize("name", ["tflite-opencl.service", "label-image@.service"])
+def test_units_are_valid(name: str, tmp_path: Path) -> None:
+    if not (tool := shutil.which("systemd-analyze")):
+        pytest.skip("no systemd-analyze")
+    text = (UNITS / name).read_text()
+    # systemd 252's verify searches no ExecSearchPath.
+    start = re.compile(r"^ExecStart=(?!/)\S+", re.MULTILINE)
+    unit = tmp_path / name.replace("@", "@door")
+    unit.write_text(start.sub("ExecStart=/bin/true", text))
+    result = subprocess.run([tool, "verify", str(unit)], capture_output=True, text=True)
+    assert (result.returncode, result.stderr) == (0, "")
+
+
+def test_arguments_of_units_are_valid() -> None:
+    variables = dict(re.findall(r"^(\w+)=(.*)$", (UNITS / "tflite-opencl.env").read_text(), re.M))
+    units = [unit.read_text() for unit in UNITS.glob("*.service")]
+    names = {name for text in units for name in re.findall(r"\$(\w+)", text)}
+    assert names == {*variables, "MAINPID", "LABEL_IMAGE_ARGUMENTS"} - {"RUSTICL_ENABLE"}
+    assert variables["RUSTICL_ENABLE"] in {family.rusticl for family in FAMILIES}
+    given = ["serve", *shlex.split(variables["SERVE_ARGUMENTS"])]
+    assert parser().parse(given).fallback == "cpu"
+    page = (RECIPES / "camera.md").read_text()
+    (arguments,) = re.findall(r"LABEL_IMAGE_ARGUMENTS=(.*?)'", page)
+    settings = parse(["--use_gpu", *shlex.split(arguments)])
+    assert settings.video == "/dev/video0"
+
+
+def test_page_of_the_camera_is_short() -> None:
+    assert len((RECIPES / "camera.md").read_text().split()) <= 600

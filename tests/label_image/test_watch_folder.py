@@ -15,6 +15,7 @@ import pytest
 
 from label_image import watch_folder
 from tests.support.command import ROOT, Run
+from tests.support.notified import manager
 from tests.support.tiers import slow
 
 
@@ -52,17 +53,21 @@ def test_a_picture_is_given_once_it_is_whole(looks: Iterator[list[str]], tmp_pat
 
 
 @slow
-def test_what_is_there_and_what_comes(pictures: Path) -> None:
-    with subprocess.Popen(
+def test_what_is_there_and_what_comes(pictures: Path, tmp_path: Path) -> None:
+    with manager(tmp_path) as systemd, subprocess.Popen(
         [sys.executable, "-m", "label_image", "-m", "model.tflite", "-l", "labels.txt", "--watch",
          "pictures"],
-        cwd=pictures, env=os.environ | {"PYTHONPATH": str(ROOT)}, stdout=subprocess.PIPE, text=True,
+        cwd=pictures, stdout=subprocess.PIPE, text=True,
+        env=os.environ | {"PYTHONPATH": str(ROOT), "NOTIFY_SOCKET": systemd.path,
+                          "WATCHDOG_USEC": "2000000"},
     ) as process:  # fmt: skip
         assert process.stdout is not None
         names = [process.stdout.readline().partition("\t")[0] for _ in range(3)]
         assert names == [f"pictures/{name}/{name}.png" for name in ("blue", "green", "red")]
         shutil.copy(pictures / "picture.bmp", pictures / "pictures" / "new.bmp")
         assert process.stdout.readline().startswith("pictures/new.bmp\t0.8")
+        systemd.wait_for("WATCHDOG", 2)
+        assert systemd.read()[0] == {"READY": "1"}
         process.send_signal(signal.SIGINT)
         assert process.wait(60) == 130
 

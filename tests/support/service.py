@@ -53,10 +53,19 @@ def served(
 
 @contextlib.contextmanager
 def serving(
-    load: Callable[[], Sequence[Served]], bounds: Bounds = BOUNDS
+    load: Callable[[], Sequence[Served]],
+    bounds: Bounds = BOUNDS,
+    reloads: list[Callable[[], None]] | None = None,
+    longest_run: float = 60.0,
 ) -> Iterator[tuple[str, Server, Callable[[], None]]]:
-    """Yield the address HOST:PORT, the server, and a function that ends it."""
+    """Yield the address HOST:PORT, the server, and a function that ends it.
+
+    `reloads`: gets a function that lets it load the models again.
+    """
     server, loop, end = Server(bounds, Metrics()), asyncio.new_event_loop(), asyncio.Event()
+    reload = asyncio.Event()
+    if reloads is not None:
+        reloads.append(lambda: _set(loop, reload))
     addresses: list[str] = []
     is_listening = threading.Event()
     failures: list[BaseException] = []
@@ -66,7 +75,10 @@ def serving(
         is_listening.set()
 
     def work() -> None:
-        served = life.serve(server, ("127.0.0.1", 0), load, end, 5.0, listening=listening)
+        served = life.serve(
+            server, ("127.0.0.1", 0), load, end, 5.0, listening=listening, reload=reload,
+            longest_run=longest_run,
+        )  # fmt: skip
         try:
             loop.run_until_complete(served)
         except BaseException as error:

@@ -3,16 +3,19 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from delegate import DeviceInfo
 from delegate.inspect import PlatformInfo
-from tflite_opencl.boards.board import Board, HardwareNode
+from tflite_opencl.boards.board import Board
+from tflite_opencl.boards.steps import NextStep, enable, file_step, install_command, node_steps
 
-# The first kernel release with a driver for the chip's NPU. Source: Mesa's docs/teflon.rst
-_NPU_KERNELS = {"Amlogic A311D": (6, 7), "NXP i.MX 8M Plus": (6, 8)}
+# PCs' kernel drivers -> their names in RUSTICL_ENABLE. Source: Mesa's docs/rusticl.rst
+_OF_PCS = {
+    **{"amdgpu": "radeonsi", "radeon": "radeonsi", "i915": "iris", "xe": "iris"},
+    **{"nouveau": "nouveau", "asahi": "asahi"},
+}
 _NO_ETNAVIV = "no release of Mesa has OpenCL on etnaviv (its merge request 18986 is not merged)"
 
 
@@ -104,57 +107,75 @@ class Situation:
         older = f", or is older than {of.mesa} (Debian 13 has 25.0)" if of.mesa else ""
         return f"platform rusticl has no {of.rusticl} device: this Mesa was built without it{older}"
 
-    def next_steps(self, failures: Sequence[str] = ()) -> list[str]:
-        """Return instructions, one per line, most useful first.
+    def next_steps(self, failures: Sequence[str] = ()) -> list[NextStep]:
+        """Return what to do, most useful first.
 
         `failures`: of devices, each with its name.
         """
-        board, steps = self.board, list[str]()
+        board, steps = self.board, list[NextStep]()
         for node in board.nodes:
-            steps += _node_steps(node, board)
-        for path in (each.path for each in board.files if not each.may_open):
-            if path == "/dev/galcore":
-                steps.append(
-                    'let this user open /dev/galcore: a udev rule KERNEL=="galcore", '
-                    'GROUP="video", MODE="0660", and the user in group video'
-                )
-            else:
-                steps.append(f"let this user open {path}: add the user to group render or video")
+            steps += node_steps(node, board)
+        steps += [file_step(each) for each in board.files if not each.may_open]
         for of in FAMILIES:
             missing = board.drivers() & {*of.kernel_drivers} and self.obstacle(of)
             steps += self._driver_steps(of, missing) if missing else []
+        steps += self._steps_of_pcs()
         if not board.icds and not self.devices:
-            steps.append(
+            install = (
                 "install an OpenCL driver: on Debian mesa-opencl-icd, or pocl-opencl-icd (CPU)"
             )
-        steps += [f"leave out the device that fails, or mend its driver: {e}" for e in failures]
+            steps.append(NextStep(install, install_command(board.systems)))
         steps += [
-            f"the same model through {path}: label_image --external_delegate_path={path}"
+            NextStep(f"leave out the device that fails, or mend its driver: {e}") for e in failures
+        ]
+        steps += [
+            NextStep(
+                f"the same model through {path}: label_image --external_delegate_path={path}",
+                f"label_image --external_delegate_path={path} --image picture.jpg",
+            )
             for path in board.delegates
         ]
         for first in self.devices[:1]:
-            steps.append(f"run: label_image --use_gpu --device {first.index} --image picture.jpg")
+            command = f"label_image --use_gpu --device {first.index} --image picture.jpg"
+            steps.append(NextStep(f"run: {command}", command))
         return list(dict.fromkeys(steps))
 
-    def _driver_steps(self, of: Family, missing: str) -> list[str]:
+    def _driver_steps(self, of: Family, missing: str) -> list[NextStep]:
         if of.name == "vivante":
             steps = []
             if any("NPU" in node.what for node in self.board.nodes) and not self.board.delegates:
                 steps.append(
-                    "for the NPU install Mesa's libteflon.so (built with -Dteflon=true) and use "
-                    "label_image --external_delegate_path"
+                    NextStep(
+                        "for the NPU install Mesa's libteflon.so (built with -Dteflon=true) and "
+                        "use label_image --external_delegate_path"
+                    )
                 )
             use = "the vendor's kernel driver galcore with its OpenCL library instead of etnaviv"
             how = f"{use}: {_NO_ETNAVIV}"
             if "galcore" in self.board.drivers():
                 how = f"galcore's own OpenCL library: {missing}"
-            return [*steps, f"for OpenCL use {how}"]
+            return [*steps, NextStep(f"for OpenCL use {how}")]
         if not self.board.icds:
-            install = "install rusticl (Debian: mesa-opencl-icd)"
-            return [f"{install} and set RUSTICL_ENABLE={of.rusticl}"]
-        if "RUSTICL_ENABLE=" in missing:
-            return [f"set RUSTICL_ENABLE={of.rusticl}"]
-        return [f"{of.name}: {missing}"]
+            return [self._install(of.rusticl)]
+        if "RUSTICL_ENABLE=" in missing and of.rusticl:
+            return [enable(of.rusticl)]
+        return [NextStep(f"{of.name}: {missing}")]
+
+    def _install(self, driver: str | None) -> NextStep:
+        install = "install rusticl (Debian: mesa-opencl-icd)"
+        command = install_command(self.board.systems)
+        return NextStep(f"{install} and set RUSTICL_ENABLE={driver}", command)
+
+    def _steps_of_pcs(self) -> list[NextStep]:
+        """Return how rusticl shows the GPU of a PC, if no platform does."""
+        wanted = {_OF_PCS[each] for each in self.board.drivers() if each in _OF_PCS}
+        enabled = {word.split(":")[0] for word in self.rusticl_enable.split(",")}
+        if not wanted or any(info.type == "gpu" for info in self.devices):
+            return []
+        if not self.board.icds:
+            return [self._install(min(wanted))]
+        is_here = any(platform.name == "rusticl" for platform in self.platforms)
+        return [enable(each) for each in sorted(wanted - enabled) if is_here]
 
 
 def _hardware_obstacle(of: Family, board: Board) -> str | None:
@@ -177,26 +198,18 @@ def _hardware_obstacle(of: Family, board: Board) -> str | None:
     return None
 
 
-def library_steps(libraries: Mapping[str, str], failures: Mapping[str, str | None]) -> list[str]:
+def library_steps(
+    libraries: Mapping[str, str], failures: Mapping[str, str | None]
+) -> list[NextStep]:
     """Return instructions about OpenCL libraries that crash the process that loads them.
 
     Both are by .icd file: the library, and how the child that loaded it alone died.
     """
     return [
-        f"remove {path}, or mend {libraries[path]}: asked alone, {failure}"
+        NextStep(
+            f"remove {path}, or mend {libraries[path]}: asked alone, {failure}",
+            f"sudo mv {path} {path}.off",
+        )
         for path, failure in failures.items()
         if failure is not None
     ]
-
-
-def _node_steps(node: HardwareNode, board: Board) -> list[str]:
-    if not node.is_enabled:
-        return [f'enable {node.path} ({node.what}) in the device tree: status = "okay"']
-    if board.drivers() & {*node.drivers}:
-        return []
-    least = _NPU_KERNELS.get(board.chip or "")
-    major, minor, *_ = *map(int, re.findall(r"\d+", board.kernel or "")), 0, 0
-    is_old = least is not None and (major, minor) < least
-    if least and is_old and node.drivers[0] == "etnaviv" and "NPU" in node.what:
-        return [f"use a kernel from {least[0]}.{least[1]} on: {node.path} ({node.what}) needs it"]
-    return [f"load the kernel driver {' or '.join(node.drivers)} for {node.path} ({node.what})"]

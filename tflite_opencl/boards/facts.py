@@ -5,15 +5,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from delegate import DeviceInfo
 from delegate.inspect import Icd, PlatformInfo, icd_loader, icd_loader_reads, list_icds
-from tflite_opencl.boards import drivers
+from tflite_opencl.boards import drivers, loaders
 from tflite_opencl.boards.advice import Situation, expectation, library_steps
 from tflite_opencl.boards.board import DELEGATES, ICD_FOLDER, Board
 from tflite_opencl.boards.drivers import LoadedIcd, SurveyedDevice
+from tflite_opencl.boards.loaders import why_dropped
+from tflite_opencl.boards.steps import NextStep, one_command
 from tflite_opencl.console import bars
 
 Choose = Callable[[Sequence[DeviceInfo]], Sequence[DeviceInfo]]
@@ -43,6 +45,8 @@ class Info:
     devices: tuple[SurveyedDevice, ...]
     no_devices: str | None  # why there are none
     next_steps: tuple[str, ...]
+    command: str = ""  # the one to type first
+    bare: dict[str, LoadedIcd] = field(default_factory=dict)  # of libraries without an ICD file
 
 
 def facts_here(board: Board, choose: Choose) -> Info:
@@ -58,7 +62,7 @@ def facts_here(board: Board, choose: Choose) -> Info:
         tell(0.0, "asking the drivers")
         icds = {path: drivers.ask_icd(icd) for path, icd in entries.items()}
         platforms = drivers.ask_all()
-        others = _other_loaders(board)
+        others, bare = loaders.other_loaders(board), loaders.bare_libraries(board)
         found, why_none = drivers.ask_devices()
         surveyed = []
         asked = choose(found)
@@ -66,7 +70,9 @@ def facts_here(board: Board, choose: Choose) -> Info:
             tell(number / (len(asked) + 1), f"asking {info.name}")
             surveyed.append(drivers.ask_device(info))
     libraries = {path: icd.library for path, icd in entries.items()}
-    steps = library_steps(libraries, {path: loaded.failure for path, loaded in icds.items()})
+    steps = loaders.userland_steps()
+    steps += library_steps(libraries, {path: loaded.failure for path, loaded in icds.items()})
+    steps += loaders.hidden_steps(others, bare, platforms, bool(board.drivers()))
     working = [each.info for each in surveyed if each.failure is None]
     enabled = os.environ.get("RUSTICL_ENABLE", "")
     steps += Situation(board, platforms.platforms, working, enabled).next_steps(
@@ -74,11 +80,13 @@ def facts_here(board: Board, choose: Choose) -> Info:
     )
     if not found and (vendors := os.environ.get("OCL_ICD_VENDORS")):
         there = "" if os.path.exists(vendors) else ", which is not there"
-        steps = [f"OCL_ICD_VENDORS names {vendors}{there}: unset it, and look again", *steps]
+        text = f"OCL_ICD_VENDORS names {vendors}{there}: unset it, and look again"
+        steps = [NextStep(text, "unset OCL_ICD_VENDORS; tflite-opencl info"), *steps]
     environment = {name: _value_of(name) for name in _ENVIRONMENT if name in os.environ}
     return Info(
         board, environment, icd_loader(), others, icds, platforms, tuple(surveyed), why_none,
-        tuple(steps),
+        tuple(step.text for step in steps),
+        one_command(steps, any(info.type == "gpu" for info in working)), bare,
     )  # fmt: skip
 
 
@@ -89,31 +97,6 @@ def _value_of(variable: str) -> str:
         " (this loader does not read it)" if is_loaders and not icd_loader_reads(variable) else ""
     )
     return os.environ[variable] + unread
-
-
-def _other_loaders(board: Board) -> dict[str, LoadedIcd]:
-    """Return what the system's other loaders find."""
-    used = icd_loader()
-    files: dict[str, str] = {}  # a loader may have several names
-    for path in board.loaders:
-        files.setdefault(os.path.realpath(path), path)
-    if used is not None:
-        files.pop(os.path.realpath(used), None)
-    return {path: drivers.ask_all(other_loader=path) for path in files.values()}
-
-
-def _why_dropped(library: str) -> str:
-    """Return why the loader rejects a library's platforms, if its file shows that; else ""."""
-    try:
-        content = Path(library).read_bytes()
-    except (OSError, ValueError):
-        return ""
-    if b"clIcdGetPlatformIDsKHR" in content or b"clGetPlatformIDs" not in content:
-        return ""
-    return (
-        ": it has no clIcdGetPlatformIDsKHR, which a loader asks for; LD_PRELOAD=" + library
-        + " uses it without a loader"
-    )  # fmt: skip
 
 
 def sections(info: Info) -> list[tuple[str, Rows]]:
@@ -140,13 +123,17 @@ def _rows_of_hardware(board: Board) -> list[tuple[str, str]]:
         state = f"driver {node.driver}" if node.driver else "no driver is bound"
         if not node.is_enabled:
             state = "disabled in the device tree"
+        for module in node.modules:
+            state += f"; module {module.name}: {module.state}" if module.state else ""
         rows.append((node.path, f"{node.what} ({node.compatible[0]}): {state}"))
     for device in board.drm:
         of = f" of {device.compatible[0]}" if device.compatible else ""
         rows.append((device.name, f"driver {device.driver or 'unknown'}{of}"))
     rows += [(name, "the vendor's kernel module is loaded") for name in board.modules]
     may = {True: "this user may open it", False: "NOT permitted to this user"}
-    rows += [(each.path, f"{may[each.may_open]} ({each.mode})") for each in board.files]
+    for each in board.files:
+        group = f", group {each.group}" if each.group else ""
+        rows.append((each.path, f"{may[each.may_open]} ({each.mode}{group})"))
     return rows or [("none", "neither in a device tree, nor in /sys/class/drm, nor in /dev")]
 
 
@@ -159,6 +146,10 @@ def _rows_of_drivers(info: Info) -> list[tuple[str, str]]:
     for path, seen in info.other_loaders.items():
         names = ", ".join(each.name for each in seen.platforms) or "no platform"
         rows.append(("other loader", f"{path}, which finds {seen.failure or names}"))
+    for path in board.bare:
+        seen = info.bare.get(path, LoadedIcd((), None))
+        told = "\n".join(map(_platform_text, seen.platforms)) or seen.failure
+        rows.append((path, f"no .icd file names it\n{told or why_dropped(path)[2:]}".strip()))
     rows += info.environment.items()
     for icd in board.icds:
         gone = ", which is not there" if icd.is_found is False else ""
@@ -166,7 +157,7 @@ def _rows_of_drivers(info: Info) -> list[tuple[str, str]]:
         if (loaded := info.icds.get(icd.path)) is not None:
             said += map(_platform_text, loaded.platforms)
             if loaded.failure or not loaded.platforms:
-                why = loaded.failure or f"it gives no platform{_why_dropped(icd.library)}"
+                why = loaded.failure or f"it gives no platform{why_dropped(icd.library)}"
                 said.append(f"asked alone, {why}")
         rows.append((icd.path, "\n".join(said)))
     for path in info.icds.keys() - {icd.path for icd in board.icds}:
@@ -174,7 +165,7 @@ def _rows_of_drivers(info: Info) -> list[tuple[str, str]]:
         left_out = f"left out: {loaded.left_out}" if loaded.left_out else ""
         said = [*map(_platform_text, loaded.platforms), loaded.failure or left_out]
         if not any(said):
-            said = [f"{loaded.library}: it gives no platform{_why_dropped(loaded.library)}"]
+            said = [f"{loaded.library}: it gives no platform{why_dropped(loaded.library)}"]
         rows.append((path, "\n".join(said).strip()))
     if not board.icds:
         rows.append((f"/{ICD_FOLDER}", "no .icd file: no driver is installed"))

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from delegate import Options
-from delegate.inspect import Graph
+from delegate.inspect import Graph, usable_processors
 from tflite_opencl.cli.flag_values import (
     MOST_PICTURES,
     OutputPath,
@@ -287,6 +287,10 @@ def prepare_environment() -> None:
     """
     # PoCL pins its threads to cores only if the variable is set before it is loaded.
     os.environ.setdefault("POCL_AFFINITY", "1")
+    # In a container they would start a thread for each core, whatever its share of them is.
+    if (count := usable_processors()) < len(os.sched_getaffinity(0)):
+        for name in ("POCL_MAX_PTHREAD_COUNT", "POCL_CPU_MAX_CU_COUNT", "LP_NUM_THREADS"):
+            os.environ.setdefault(name, str(count))
 
 
 def device_asked(flag: str | None) -> str | None:

@@ -8,6 +8,7 @@ import logging
 import sys
 from collections.abc import Iterator, Sequence
 
+from tflite_opencl.cli.journal import journal_or
 from tflite_opencl.cli.messages import printable
 
 Route = tuple[logging.Logger, logging.Handler, int]  # a logger, its handler, and the lowest level
@@ -30,7 +31,10 @@ def routed(routes: Sequence[Route]) -> Iterator[None]:
 
 
 def lines_on_stderr(level: int) -> list[Route]:
-    """Return routes for a long-running command and its delegate: one line per record."""
+    """Return routes for a long-running command and its delegate: one line per record.
+
+    If stderr leads to systemd's journal, records are its entries.
+    """
 
     class LineFormatter(logging.Formatter):
         def format(self, record: logging.LogRecord) -> str:
@@ -38,6 +42,7 @@ def lines_on_stderr(level: int) -> list[Route]:
 
     handler: logging.Handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(LineFormatter())
+    handler = journal_or(handler, "tflite-opencl")
     return [
         (logging.getLogger("tflite_opencl"), handler, level),
         (logging.getLogger("delegate"), handler, logging.WARNING),

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import math
-import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
@@ -18,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from delegate import Options
+from delegate.inspect import usable_processors
 from tflite_opencl.cli.flag_values import OutputPath, positive, seconds
 from tflite_opencl.cli.flags import add_flag, add_flags, add_models, as_json, models_of, shown
 from tflite_opencl.compare.records import (
@@ -107,7 +107,7 @@ def run(options: argparse.Namespace) -> str:
     require_writable(nodes_file)
     limits = Limits(**{each.name: getattr(options, each.name) for each in fields(Limits)})
     path, patience_s = _chosen(options), 600 + limits.max_secs  # for one answer
-    threads = options.num_threads or len(os.sched_getaffinity(0))
+    threads = options.num_threads or usable_processors()
     settings = CompareSettings(
         limits.num_runs, 0, threads, Options(tune=options.tune), patience_s,
         signature=options.signature,

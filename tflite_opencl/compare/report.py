@@ -13,6 +13,7 @@ from typing import TypeVar
 
 import numpy as np
 
+from delegate.inspect import usable_processors
 from tflite_opencl import __version__
 from tflite_opencl.compare.records import ModelResult, Report, RunPath, paths_of
 from tflite_opencl.compare.runs import CompareSettings, Given, compared
@@ -37,7 +38,7 @@ def report_of(
     """
     if paths is None:
         paths = paths_of(WITHOUT_TFLITE if runtime_if_any().why_not else PATHS)
-    here = replace(settings, threads=settings.threads or len(os.sched_getaffinity(0)))
+    here = replace(settings, threads=settings.threads or usable_processors())
 
     def compare(given: Given, tell: Callable[[str], None]) -> ModelResult:
         return compared(given, paths, here, tell)
@@ -82,7 +83,7 @@ def given_of(
 
 def _machine(threads: int) -> Mapping[str, str]:
     runtime = runtime_if_any()
-    load, cores = os.getloadavg()[0], len(os.sched_getaffinity(0))
+    load, cores = os.getloadavg()[0], usable_processors()
     busy = f" on {cores} cores: other programs make all times longer" if load > cores / 2 else ""
     return {
         "CPU": cpu_name(),

@@ -19,7 +19,7 @@ from typing import Any
 from delegate import DelegateError, DeviceError, DeviceInfo, list_devices
 from delegate.guard.children.channel import serve
 from delegate.guard.children.child import ask_once
-from delegate.inspect import KernelBuild, KernelBuilder, KernelUse
+from delegate.inspect import KernelBuild, KernelBuilder, KernelUse, usable_processors
 from tflite_opencl.compilers.statistics import Listing, statistics_of
 from tflite_opencl.console import bars
 
@@ -49,7 +49,7 @@ def build_all(info: DeviceInfo, uses: Sequence[KernelUse]) -> list[Built]:
     """Build each of these for a device, in order."""
     with (
         tempfile.TemporaryDirectory() as folder,
-        ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool,
+        ThreadPoolExecutor(usable_processors()) as pool,
     ):
         texts = [Path(folder) / f"{number}.cl" for number in range(len(uses))]
         for text, use in zip(texts, uses, strict=True):

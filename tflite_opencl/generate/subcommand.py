@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from delegate import Options
+from delegate.inspect import usable_processors
 from tflite_opencl.cli.flag_values import not_negative, one_of, real, within
 from tflite_opencl.cli.flag_values import path as path_of
 from tflite_opencl.cli.flags import (
@@ -98,7 +98,7 @@ def run(options: argparse.Namespace) -> str:
         raise CommandError("--compare and --json need --prompt TEXT", USAGE)
     path = _model(options)
     told = options_of(options, (), profiling=False)
-    options.threads = options.threads or len(os.sched_getaffinity(0))
+    options.threads = options.threads or usable_processors()
     if options.compare:
         return _compared(options, path, told, prompt or "")
     cpu = "auto" if options.cpu else None

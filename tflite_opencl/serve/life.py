@@ -6,13 +6,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import math
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from typing import Any, TypeVar, cast
 
 from aiohttp import web
 
-from tflite_opencl.console.errors import CommandError
+from tflite_opencl.console.errors import CommandError, one_line
+from tflite_opencl.console.service_manager import tell, tell_reloading, watchdog_s
 from tflite_opencl.serve.models import Served
 from tflite_opencl.serve.server import Server
 
@@ -24,6 +26,7 @@ _quiet.setLevel(logging.CRITICAL)
 T = TypeVar("T")
 _MOST_CONNECTIONS = 900  # below the usual limit of 1,024 file descriptors per process
 _BACKLOG = 1024
+_LOOK_S = 0.05  # polling interval for the last request of replaced models
 
 
 async def serve(
@@ -33,11 +36,17 @@ async def serve(
     end: asyncio.Event,
     drain_seconds: float,
     listening: Callable[[tuple[Any, ...]], object] = lambda address: None,
+    *,
+    reload: asyncio.Event | None = None,
+    longest_run: float = math.inf,
 ) -> None:
     """Serve until `end` is set and all accepted requests are answered.
 
+    systemd is told when it is ready, reloads and ends, and that it is alive.
+
     `load`: returns the models, in a separate thread. `drain_seconds`: time limit of the
-    shutdown. `listening`: called with the address, once its port is known.
+    shutdown. `listening`: called with the address, once its port is known. `reload`: set to load
+    the models again. `longest_run`: seconds after which a run shows that the service hangs.
     Raises: CommandError: the address is not available. `load`'s errors.
     """
     runner = web.AppRunner(
@@ -51,7 +60,6 @@ async def serve(
         shutdown_timeout=drain_seconds,
     )
     await runner.setup()
-    models: Sequence[Served] = ()
     try:
         listener = await _listening(runner, address, server)
         log.info("listening: %s", url(own := listener.sockets[0].getsockname()))
@@ -62,18 +70,95 @@ async def serve(
             both: list[asyncio.Future[Any]] = [loaded, ended]
             await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
             if loaded.done():
-                models = loaded.result()
-                server.begin(models)
+                server.begin(loaded.result())
                 log.info("ready: %s", ", ".join(server.models))
-                await ended
+                tell("READY=1", f"STATUS=serves {', '.join(server.models)} at {url(own)}")
+                async with _watchdog(server, longest_run):
+                    await _reloads(server, load, ended, reload or asyncio.Event())
         finally:
             ended.cancel()
+            tell("STOPPING=1")
             server.state = "the service is being ended"
             listener.close()
     finally:
         await runner.cleanup()
-        for each in models:
-            await asyncio.to_thread(each.close)
+        await _close(server.models.values())
+
+
+async def _reloads(
+    server: Server,
+    load: Callable[[], Sequence[Served]],
+    ended: asyncio.Future[Any],
+    reload: asyncio.Event,
+) -> None:
+    """Load the models again at each `reload`, until the service is ended."""
+    while not ended.done():
+        asked = asyncio.ensure_future(reload.wait())
+        await asyncio.wait([asked, ended], return_when=asyncio.FIRST_COMPLETED)
+        asked.cancel()
+        if ended.done():
+            return
+        reload.clear()
+        tell_reloading()
+        log.info("the models are loaded again")
+        loaded = _in_thread(load)
+        both: list[asyncio.Future[Any]] = [loaded, ended]
+        await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+        if loaded.done():
+            await _replace(server, loaded)
+            tell("READY=1")
+
+
+async def _replace(server: Server, loaded: asyncio.Future[Sequence[Served]]) -> None:
+    """Serve other models, and close those from before once no request needs them."""
+    try:
+        models = loaded.result()
+    except Exception as error:
+        log.error("the models stay as they were: %s", one_line(error))
+        return
+    before = [*server.models.values()]
+    server.begin(models)
+    log.info("ready: %s", ", ".join(server.models))
+    while any(server.users[each.worker] for each in before):
+        await asyncio.sleep(_LOOK_S)
+    for each in before:
+        del server.users[each.worker]
+    await _close(before)
+
+
+async def _close(models: Iterable[Served]) -> None:
+    for each in models:
+        await asyncio.to_thread(each.close)
+
+
+@contextlib.asynccontextmanager
+async def _watchdog(server: Server, longest_run: float) -> AsyncIterator[None]:
+    """Tell systemd, if it asks, that the service is alive, for as long as it is."""
+
+    async def ping(pause: float) -> None:
+        is_alive = True
+        while True:
+            workers = [each.worker for each in server.models.values()]
+            was_alive, is_alive = (
+                is_alive,
+                all(
+                    each.runner is not None and each.running_seconds < longest_run
+                    for each in workers
+                ),
+            )
+            if is_alive:
+                tell("WATCHDOG=1")
+            elif was_alive:
+                log.error("a model has nothing to run on, or a run hangs: systemd is not told")
+            await asyncio.sleep(pause)
+
+    seconds = watchdog_s()
+    pings = None if seconds is None else asyncio.ensure_future(ping(seconds / 4))
+    try:
+        yield
+    finally:
+        if pings is not None:
+            pings.cancel()
 
 
 async def _listening(

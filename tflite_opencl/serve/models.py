@@ -196,6 +196,7 @@ def _served(opened: _Opened, pictures: Pictures | None, metrics: Metrics) -> Ser
     log.info(
         "%s: %d of %d nodes on OpenCL, %s, batches of %s",
         name, nodes, count, runner.device, ", ".join(map(str, runner.sizes)),
+        extra={"fields": {"model": name, "device": runner.device}},
     )  # fmt: skip
 
     def listen(requests: int, pictures: int, seconds: float) -> None:

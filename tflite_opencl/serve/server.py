@@ -11,6 +11,7 @@ import contextlib
 import json
 import logging
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -25,7 +26,7 @@ from tflite_opencl.serve.metrics import CONTENT_TYPE, Metrics
 from tflite_opencl.serve.models import VERSION, Served
 from tflite_opencl.serve.page import POLICY, Front, host_of
 from tflite_opencl.serve.protocol import BadRequest
-from tflite_opencl.serve.worker import Busy, InferenceResult, Unavailable
+from tflite_opencl.serve.worker import BatchScheduler, Busy, InferenceResult, Unavailable
 
 log = logging.getLogger("tflite_opencl")
 T = TypeVar("T")
@@ -61,9 +62,11 @@ class Server:
     answering: int = 0  # bytes of responses not yet read by clients
     silent: set[Any] = field(default_factory=set)  # connections without a request so far
     answers: dict[int, int] = field(default_factory=dict)  # HTTP status -> number of responses
+    # Requests under way, by what runs their model; a reload closes none that has any.
+    users: Counter[BatchScheduler] = field(default_factory=Counter)
 
     def begin(self, models: Sequence[Served]) -> None:
-        """Become ready."""
+        """Become ready, or serve these models from now on."""
         self.models = {each.name: each for each in models}
         for each in models:
             self.metrics.watch(each.name, each.worker)
@@ -125,7 +128,7 @@ class Server:
 
     async def _infer(self, request: web.Request) -> web.Response:
         served = self._served(request)
-        with self._admitted(request):
+        with self._admitted(request, served):
             body = await self._body(request)
             length = request.headers.get(protocol.LENGTH_HEADER)
             read = partial(protocol.read_request, body, length, served.signature, served.most)
@@ -150,7 +153,7 @@ class Server:
         if request.content_type.startswith("multipart/"):
             raise BadRequest("the body is the picture itself: curl --data-binary @picture.jpg")
         loop = asyncio.get_running_loop()
-        with self._admitted(request):
+        with self._admitted(request, served):
             body = await self._body(request)
             try:
                 found = loop.run_in_executor(pictures.pool, pictures.inputs, body)
@@ -189,7 +192,7 @@ class Server:
         return name if name in self.models else ""
 
     @contextlib.contextmanager
-    def _admitted(self, request: web.Request) -> Iterator[None]:
+    def _admitted(self, request: web.Request, served: Served) -> Iterator[None]:
         """Account for a request and its unread body; raises Busy."""
         bounds = self.bounds
         told = None if "Content-Encoding" in request.headers else request.content_length
@@ -199,10 +202,12 @@ class Server:
         if self.requests >= bounds.requests or self.bodies + size > bounds.bodies:
             raise Busy
         self.requests, self.bodies = self.requests + 1, self.bodies + size
+        self.users[served.worker] += 1
         try:
             yield
         finally:
             self.requests, self.bodies = self.requests - 1, self.bodies - size
+            self.users[served.worker] -= 1
 
     async def _body(self, request: web.Request) -> bytes:
         packing = bodies.packing_of(request)

@@ -7,11 +7,13 @@ import argparse
 import asyncio
 import importlib
 import logging
+import math
 import os
 import signal
 from dataclasses import replace
 from functools import partial
 
+from delegate.inspect import usable_processors
 from tflite_opencl.cli.flag_values import at_most, not_negative, one_of, positive
 from tflite_opencl.cli.flags import (
     add_device_arguments,
@@ -34,6 +36,7 @@ EXAMPLES = (
 )  # fmt: skip
 _MOST_BODIES = 16  # maximum-size bodies in flight at once
 _MEGABYTE = 1 << 20
+_LONGEST_RUN = 5  # times --device_timeout
 
 
 def address(text: str) -> tuple[str, int]:
@@ -86,7 +89,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> str:
-    """Serve until SIGTERM or Ctrl-C; return the text to print.
+    """Serve until SIGTERM or Ctrl-C; return the text to print. SIGHUP loads the models again.
 
     Raises: CommandError: a model cannot be served, the address is not available, or aiohttp or
         prometheus-client is not installed. KeyboardInterrupt: ended by Ctrl-C.
@@ -123,13 +126,13 @@ async def _served(options: argparse.Namespace) -> tuple[dict[int, int], bool]:
         limits=BatchingOptions(options.queue, options.max_batch, options.max_delay / 1e3),
         falls_back=options.fallback == "cpu",
         labels=options.labels,
-        processes=len(os.sched_getaffinity(0)),
+        processes=usable_processors(),
         size=options.input_size,
     )
     body = options.max_body * _MEGABYTE
     metrics = Metrics()
     server = Server(Bounds(body, _MOST_BODIES * body, options.queue, options.timeout), metrics)
-    end, pressed = asyncio.Event(), asyncio.Event()
+    end, pressed, reload = asyncio.Event(), asyncio.Event(), asyncio.Event()
     loop = asyncio.get_running_loop()
 
     def ctrl_c() -> None:
@@ -141,8 +144,13 @@ async def _served(options: argparse.Namespace) -> tuple[dict[int, int], bool]:
 
     loop.add_signal_handler(signal.SIGTERM, end.set)
     loop.add_signal_handler(signal.SIGINT, ctrl_c)
+    loop.add_signal_handler(signal.SIGHUP, reload.set)
     loads = partial(load, wanted, runtime_if_any(), metrics)
-    await serve(server, options.listen, loads, end, options.timeout)
+    # A run that fails is repeated after one on zeros, which a new process may have to open.
+    longest_s = _LONGEST_RUN * options.device_timeout or math.inf
+    await serve(
+        server, options.listen, loads, end, options.timeout, reload=reload, longest_run=longest_s
+    )
     return server.answers, pressed.is_set()
 
 

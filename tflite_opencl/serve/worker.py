@@ -99,6 +99,7 @@ class BatchScheduler:
         self._changed = threading.Condition()  # protects the fields below
         self._queue: deque[PendingRequest] = deque()
         self._pictures = 0  # in the queue
+        self._run_since: float | None = None  # monotonic; None: nothing runs
         self._is_closed = False
         self._thread = threading.Thread(target=self._work, name="model", daemon=True)
         self._thread.start()
@@ -112,6 +113,12 @@ class BatchScheduler:
     def waiting(self) -> int:
         """Number of queued requests."""
         return len(self._queue)
+
+    @property
+    def running_seconds(self) -> float:
+        """How long the current batch has been running; 0: none is."""
+        since = self._run_since
+        return 0.0 if since is None else time.monotonic() - since
 
     def submit(self, arrays: Arrays, pictures: int) -> Future[InferenceResult]:
         """Queue a request; return the future of its outputs.
@@ -146,7 +153,9 @@ class BatchScheduler:
 
     def _work(self) -> None:
         while batch := self._next():
+            self._run_since = time.monotonic()
             self._run(batch)
+            self._run_since = None
 
     def _next(self) -> list[PendingRequest]:
         """Wait for requests; return those of the next run, [] at the end."""
@@ -212,7 +221,12 @@ class BatchScheduler:
         """Return the runner to use after a device failure; None: there is none."""
         zeros = [np.zeros_like(array) for array in arrays]
         if self._fallback is None:
-            log.warning("%s failed, and the run is repeated: %s", device.device, failure)
+            log.warning(
+                "%s failed, and the run is repeated: %s",
+                device.device,
+                failure,
+                extra=_fields(device),
+            )
             self._try_again(device, zeros)
             return self._runner
         try:
@@ -222,7 +236,9 @@ class BatchScheduler:
             return None
         with self._changed:
             self._runner, self.failure = cpu, failure
-        log.error("%s failed, the CPU takes over: %s", device.device, failure)
+        log.error(
+            "%s failed, the CPU takes over: %s", device.device, failure, extra=_fields(device)
+        )
         threading.Thread(
             target=self._try_again, args=(device, zeros), name="trying again", daemon=True
         ).start()
@@ -238,7 +254,12 @@ class BatchScheduler:
             return
         with self._changed:
             self._runner, self.failure = device, ""
-        log.info("%s runs again, %.1f s later", device.device, time.perf_counter() - begun)
+        log.info(
+            "%s runs again, %.1f s later",
+            device.device,
+            time.perf_counter() - begun,
+            extra=_fields(device),
+        )
 
     def _give_up(self, device: Runner, failure: str) -> None:
         """Stop using a device."""
@@ -247,9 +268,14 @@ class BatchScheduler:
             if self._runner is device:
                 self._runner = None
             then = "requests are refused" if self._runner is None else "the CPU stays"
-        log.error("%s is given up, %s: %s", device.device, then, failure)
+        log.error("%s is given up, %s: %s", device.device, then, failure, extra=_fields(device))
         # Calls that a broken device may never return from:
         threading.Thread(target=_close, args=(device,), name="closing", daemon=True).start()
+
+
+def _fields(device: Runner) -> dict[str, dict[str, str]]:
+    """Return a record's fields for systemd's journal."""
+    return {"fields": {"device": device.device}}
 
 
 def _close(runner: Runner) -> None:

@@ -12,6 +12,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
+from delegate.guard.children.cgroup import memory_limit_bytes
+
 _VARIABLES = ("HOME", "PATH", "TMPDIR", "XDG_CACHE_HOME")
 _PREFIXES = ("CUDA_", "GALLIUM_", "LD_", "LIBGL_", "LP_", "MESA_", "POCL_", "RUSTICL_")
 _IGNORED = ("POCL_AFFINITY",)  # thread placement: our commands set it, but bans are shared
@@ -93,6 +95,11 @@ def remedy(was_killed: bool = False) -> str:
     if short := shortages():
         return f"; this process may have no more than {short}: raise that"
     if was_killed:
+        if (most := memory_limit_bytes()) is not None:
+            return (
+                f"; if nobody ended it, {most >> 20} MiB of memory are too few, which are this "
+                "cgroup's limit: raise that"
+            )
         return "; if nobody ended it, the machine is short of memory: free some, and start again"
     return ""
 

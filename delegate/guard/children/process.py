@@ -38,9 +38,11 @@ def require_own() -> None:
     """Record that this process calls drivers.
 
     Raises:
-        DeviceError: it was forked from a process that called drivers.
+        DeviceError: it was forked from a process that called drivers, or its Python has no GIL.
     """
     global _driver_pid
+    if not getattr(sys, "_is_gil_enabled", lambda: True)():
+        raise DeviceError("this Python runs without its GIL, which is untested: set PYTHON_GIL=1")
     # Checked each time: a fork by C code, in a program that embeds Python, runs no Python hook.
     own = os.getpid()
     if not _driver_pid:

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Bytes = NDArray[np.uint8]
-_ALIGNMENT = 4096  # a driver may copy whole pages faster
+_ALIGNMENT = mmap.PAGESIZE  # a driver may copy whole pages faster
 # Sealed against truncation: accessing a truncated mapping raises SIGBUS.
 _SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
 

@@ -32,6 +32,7 @@ from delegate.profiles import DeviceProfile
 from delegate.run.device import Device
 from delegate.run.device_list import PERMISSION_HINT, DeviceInfo
 from delegate.run.dot_products import is_accelerated
+from delegate.run.driver_caches import obstacles
 from delegate.run.executor import Executor
 
 _WRONG = "other numbers than expected"
@@ -295,4 +296,5 @@ def advice(info: DeviceInfo, text: str) -> str:
         )
     if "clCreateContext" in text or "clCreateCommandQueue" in text:  # nothing was compiled yet
         return f"; {PERMISSION_HINT}" if "OUT_OF_HOST_MEMORY" in text else ""
-    return "; PoCL from PyPI links kernels with gcc: install gcc and libc6-dev"
+    install = "PoCL from PyPI links kernels with gcc: install gcc and libc6-dev"
+    return f"; {obstacles() or install}".removesuffix("; ")

@@ -12,6 +12,7 @@ from types import SimpleNamespace
 import pytest
 
 from delegate import DeviceInfo, list_devices
+from delegate.guard.probing.self_tests import advice
 from delegate.inspect import write_model
 from delegate.run import driver_caches
 from tests.support.nets import conv_pool
@@ -65,8 +66,9 @@ def test_full_home_is_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         is_full = Path(path).is_relative_to(tmp_path) or Path(path) == tmp_path
         free = 16 if is_full else result.f_bavail
         return SimpleNamespace(
-            f_blocks=result.f_blocks, f_bavail=free, f_frsize=result.f_frsize, f_files=0, f_favail=0
-        )
+            f_blocks=result.f_blocks, f_bavail=free, f_frsize=result.f_frsize, f_files=0,
+            f_favail=0, f_flag=result.f_flag,
+        )  # fmt: skip
 
     monkeypatch.setattr(os, "statvfs", of)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
@@ -94,6 +96,37 @@ def test_unwritable_cache_is_replaced_by_temporary_folder(monkeypatch: pytest.Mo
     assert os.access(Path(folders[0]).parent, os.W_OK)
 
 
+def test_cache_that_is_mounted_noexec_is_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    closed, open_, real = tmp_path / "closed", tmp_path / "open", os.statvfs
+    closed.mkdir()
+    open_.mkdir()
+
+    def of(path: str | Path) -> SimpleNamespace:
+        result = real(path)
+        flag = os.ST_NOEXEC if Path(path).is_relative_to(closed) else 0
+        names = ("f_blocks", "f_bavail", "f_frsize", "f_files", "f_favail")
+        return SimpleNamespace(**{each: getattr(result, each) for each in names}, f_flag=flag)
+
+    monkeypatch.setattr(os, "statvfs", of)
+    monkeypatch.setattr(tempfile, "tempdir", str(open_))
+    monkeypatch.setenv("HOME", str(closed))
+    monkeypatch.setenv("TFLITE_OPENCL_CACHE", str(closed / "ours"))
+    pocl, mesa, nvidia = given()
+    assert Path(pocl).is_relative_to(open_)
+    assert (mesa, nvidia) == ("", "")  # which load no library from there
+    monkeypatch.setenv("POCL_CACHE_DIR", str(closed / "mine"))
+    assert driver_caches.obstacles() == (
+        f"POCL_CACHE_DIR is {closed / 'mine'}, which PoCL cannot use ({closed} is mounted noexec); "
+    )
+    pocl_device = DeviceInfo(0, "Portable Computing Language", "", "cpu", "", "", "", "cpu")
+    told = (
+        f"; POCL_CACHE_DIR is {closed / 'mine'}, which PoCL cannot use ({closed} is mounted noexec)"
+    )
+    assert advice(pocl_device, "undefined") == told
+
+
 def test_folder_named_by_user_is_kept_and_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -102,7 +135,7 @@ def test_folder_named_by_user_is_kept_and_reported(
     monkeypatch.setenv("POCL_CACHE_DIR", "/dev/null/mine")
     assert given()[0] == "/dev/null/mine"
     assert driver_caches.obstacles() == (
-        "POCL_CACHE_DIR is /dev/null/mine, which PoCL cannot write (/dev/null is no folder); "
+        "POCL_CACHE_DIR is /dev/null/mine, which PoCL cannot use (/dev/null is no folder); "
     )
 
 

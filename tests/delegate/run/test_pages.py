@@ -65,6 +65,24 @@ def test_pages_are_aligned_zeroed_and_freed_with_owner() -> None:
     assert resident_bytes() < before - (4 << 20)
 
 
+@pytest.mark.parametrize("size", [32 << 20, 512 << 20])
+def test_huge_pages_of_larger_small_pages(
+    size: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Kernels with pages of 16 KiB (Pi 5, Asahi) and of 64 KiB."""
+    (tmp_path / "size").write_text(f"{size}\n")
+    monkeypatch.setattr(pages, "_SIZE_FILE", str(tmp_path / "size"))
+    pages.huge_page_bytes.cache_clear()
+    try:
+        assert in_large_pages(2 * size - 1) is None
+        values = in_large_pages(2 * size)  # whose pages are not touched
+        assert values is not None
+        assert values.__array_interface__["data"][0] % size == 0
+        assert values.size == 2 * size
+    finally:
+        pages.huge_page_bytes.cache_clear()
+
+
 def test_small_buffers_need_no_huge_pages() -> None:
     assert in_large_pages(1 << 20) is None
 

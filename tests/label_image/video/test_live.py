@@ -20,6 +20,7 @@ from PIL import Image
 
 from tests.support.command import ROOT, Run
 from tests.support.http_server import Page, Server
+from tests.support.notified import manager
 from tests.support.tiers import slow
 from tests.support.videos import RtspServer, frames, jpeg, read_video, write_video
 
@@ -176,16 +177,20 @@ def test_a_camera_that_stalls(files: Path, run: Run) -> None:
 
 
 @slow
-def test_ctrl_c_leaves_whole_files(files: Path) -> None:
+def test_ctrl_c_leaves_whole_files(files: Path, tmp_path: Path) -> None:
     write_video(files / "video.mkv", frames(300))
-    with subprocess.Popen(
+    with manager(tmp_path) as systemd, subprocess.Popen(
         [sys.executable, "-m", "label_image", *EVERY[:-1], "--json", "all.json", "--every_frame",
          "0", "--video", "video.mkv"],
-        cwd=files, env=os.environ | {"PYTHONPATH": str(ROOT)}, stdout=subprocess.PIPE, text=True,
+        cwd=files, stdout=subprocess.PIPE, text=True,
+        env=os.environ | {"PYTHONPATH": str(ROOT), "NOTIFY_SOCKET": systemd.path,
+                          "WATCHDOG_USEC": "200000"},
     ) as process:  # fmt: skip
         assert process.stdout is not None
         for _ in range(3):
             process.stdout.readline()
+        systemd.wait_for("WATCHDOG")
+        assert systemd.read()[0] == {"READY": "1"}
         process.send_signal(signal.SIGINT)
         process.stdout.read()
         assert process.wait(60) == 130

@@ -13,6 +13,7 @@ from delegate.inspect import PlatformInfo
 from tests.support.boards import BOARDS, RecordedNode, write_icd
 from tflite_opencl.boards.advice import FAMILIES, Situation, devices_of, family
 from tflite_opencl.boards.board import Board, read_board
+from tflite_opencl.boards.steps import one_command
 
 RUSTICL = PlatformInfo("rusticl", "OpenCL 3.0", "Mesa/X.org", (), None)
 POCL = PlatformInfo("Portable Computing Language", "OpenCL 3.0", "pocl", ("pthread",), None)
@@ -30,6 +31,10 @@ def board_of(name: str, root: Path, icd: str = "") -> Board:
     if icd:
         write_icd(path, "driver", icd)
     return read_board(path)
+
+
+def steps_of(board: Board) -> list[str]:
+    return [step.text for step in Situation(board).next_steps()]
 
 
 @pytest.mark.parametrize(
@@ -80,7 +85,7 @@ def test_hardware_without_a_driver(tmp_path: Path) -> None:
     assert Situation(board).obstacle(family("vivante")) == (
         "no kernel driver is bound to /soc@0/gpu@38000000 (etnaviv or galcore)"
     )
-    assert Situation(board).next_steps()[0] == (
+    assert steps_of(board)[0] == (
         "load the kernel driver etnaviv or galcore for /soc@0/gpu@38000000 (Vivante GPU)"
     )
 
@@ -88,11 +93,11 @@ def test_hardware_without_a_driver(tmp_path: Path) -> None:
 def test_npu_needs_newer_kernel(tmp_path: Path) -> None:
     node = RecordedNode("/soc/npu@ff100000", ("vivante,gc",))
     old = replace(BOARDS["vim3"], nodes=(node,), drm=(), files=(), kernel="6.1.0-13-arm64")
-    assert Situation(read_board(old.write(tmp_path / "old"))).next_steps()[0] == (
+    assert steps_of(read_board(old.write(tmp_path / "old")))[0] == (
         "use a kernel from 6.7 on: /soc/npu@ff100000 (Vivante NPU) needs it"
     )
     new = replace(old, kernel="6.7")
-    assert Situation(read_board(new.write(tmp_path / "new"))).next_steps()[0].startswith("load")
+    assert steps_of(read_board(new.write(tmp_path / "new")))[0].startswith("load")
 
 
 def test_disabled_node(tmp_path: Path) -> None:
@@ -100,7 +105,7 @@ def test_disabled_node(tmp_path: Path) -> None:
     board = read_board(replace(BOARDS["vim3"], nodes=(node,), drm=(), files=()).write(tmp_path))
     missing = "/soc/npu@ff100000 is disabled in the device tree"
     assert Situation(board).obstacle(family("vivante")) == missing
-    assert Situation(board).next_steps()[0].startswith("enable /soc/npu@ff100000 (Vivante NPU)")
+    assert steps_of(board)[0].startswith("enable /soc/npu@ff100000 (Vivante NPU)")
 
 
 @pytest.mark.parametrize(
@@ -114,7 +119,7 @@ def test_file_without_permission(name: str, of: str, path: str, tmp_path: Path) 
     )
     expected = f"{path} is not permitted to this user (crw-------)"
     assert Situation(closed).obstacle(family(of)) == expected
-    assert any(f"let this user open {path}" in step for step in Situation(closed).next_steps())
+    assert any(f"let this user open {path}" in step for step in steps_of(closed))
 
 
 def test_no_obstacle_with_device() -> None:
@@ -143,7 +148,7 @@ def test_no_obstacle_with_device() -> None:
     ],
 )  # fmt: skip
 def test_next_steps(name: str, steps: list[str], tmp_path: Path) -> None:
-    output = Situation(board_of(name, tmp_path)).next_steps()
+    output = steps_of(board_of(name, tmp_path))
     for step in steps:
         assert any(step in each for each in output), output
     assert len(output) == len({*output})
@@ -152,10 +157,13 @@ def test_next_steps(name: str, steps: list[str], tmp_path: Path) -> None:
 def test_next_step_with_working_or_failing_device(tmp_path: Path) -> None:
     board = board_of("vim3", tmp_path, "libx.so")
     known = Situation(board, (RUSTICL,), (MALI,), "panfrost")
-    output = known.next_steps(["Odd device: its self-test died"])
+    found = known.next_steps(["Odd device: its self-test died"])
+    output = [step.text for step in found]
     assert (
         "leave out the device that fails, or mend its driver: Odd device: its self-test died"
         in (output)
     )
     assert output[-1] == "run: label_image --use_gpu --device 1 --image picture.jpg"
     assert not any("RUSTICL_ENABLE=panfrost" in each for each in output)
+    run = "label_image --use_gpu --device 1 --image picture.jpg"
+    assert one_command(found, has_gpu=True) == run

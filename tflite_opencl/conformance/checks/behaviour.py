@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import gc
 import itertools
+import mmap
 import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -202,7 +203,11 @@ def reopen_100(job: CaseJob, known: Oracle) -> CaseResult:
 def _held() -> dict[str, int]:
     handles = list(Path("/proc/self/fd").iterdir())
     pages = int(Path("/proc/self/statm").read_text().split()[1])
-    return {"file handles": len(handles), "memory": pages * 4096, "GPU memory": drm.usage().memory}
+    return {
+        "file handles": len(handles),
+        "memory": pages * mmap.PAGESIZE,
+        "GPU memory": drm.usage().memory,
+    }
 
 
 def guard_bytes(job: CaseJob, known: Oracle) -> CaseResult:

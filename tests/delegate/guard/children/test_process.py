@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 
@@ -57,6 +58,14 @@ FORKED = [
     "open says start workers with spawn",
     "close says nothing",
 ]
+
+
+def test_python_without_its_lock_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "_is_gil_enabled", lambda: False, raising=False)
+    with pytest.raises(DeviceError, match="without its GIL, which is untested: set PYTHON_GIL=1"):
+        process.require_own()
+    monkeypatch.setattr(sys, "_is_gil_enabled", lambda: True)
+    process.require_own()
 
 
 @slow
