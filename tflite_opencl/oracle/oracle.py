@@ -64,7 +64,6 @@ class Oracle:
         ]
         return replace(self, bounds=wide)
 
-
     def without_tolerance(self, graph: Graph) -> Oracle:
         """Return the oracle for runs with precision "ieee".
 

@@ -54,9 +54,7 @@ def open_device(options: Options) -> Device:
     raise NoDeviceError("no OpenCL device works: " + "; ".join(failures))
 
 
-def target_of(
-    device: AnyDevice, rules: Rules, registers: int = 0, is_ieee: bool = False
-) -> Target:
+def target_of(device: AnyDevice, rules: Rules, registers: int = 0, is_ieee: bool = False) -> Target:
     """Return the description of a device for lowering; `is_ieee`: with precision "ieee"."""
     return Target(
         device_type=device.type,

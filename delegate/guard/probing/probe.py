@@ -38,9 +38,7 @@ class Proof:
     isa: frozenset[str] = frozenset()  # features beyond OpenCL C 1.2
 
 
-def examine(
-    info: DeviceInfo, profile: DeviceProfile | None = None, is_ieee: bool = False
-) -> Proof:
+def examine(info: DeviceInfo, profile: DeviceProfile | None = None, is_ieee: bool = False) -> Proof:
     """Return a device's proof; results are cached for the driver version.
 
     Under low limits the first test is repeated: they may be too low for the driver. `profile`:

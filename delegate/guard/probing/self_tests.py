@@ -198,7 +198,8 @@ def _answers(feature: Feature) -> NDArray[np.int32]:
         whole = np.rint(sums * np.float32(0.5)).astype(np.int32)
         return np.concatenate([sums.view(np.int32), whole]).reshape(16, 8)
     if feature.name == "stored_halves":
-        return np.float32(np.float16([_X, _Y])).view(np.int32).reshape(16, 8)
+        halves = np.stack([_X, _Y]).astype(np.float16).astype(np.float32)
+        return halves.view(np.int32).reshape(16, 8)
     if feature.name == "fp16":
         sums = _WHOLE * _WHOLE[::-1] + _WHOLE
         return np.stack([sums, -sums]).astype(np.int32).reshape(16, 8)
