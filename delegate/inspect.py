@@ -84,6 +84,7 @@ from delegate.launch import NodeAlternatives as NodeAlternatives
 from delegate.model.multi_device import Portion as Portion
 from delegate.model.run import TensorDetails as TensorDetails
 from delegate.ops._numbers import fixed_point as fixed_point
+from delegate.options import PRECISIONS as PRECISIONS
 from delegate.plan.dispatch.survey import DeviceLimits as DeviceLimits
 from delegate.plan.dispatch.survey import DeviceRates as DeviceRates
 from delegate.plan.dispatch.survey import KernelBuild as KernelBuild

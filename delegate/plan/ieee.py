@@ -18,6 +18,7 @@ from dataclasses import replace
 from delegate.errors import Unsupported
 from delegate.graph.float_results import COPY, SELECTION, float_result
 from delegate.graph.ir import Node, Tensor
+from delegate.graph.pool_3d import AVERAGE_POOL_3D, AVG_POOL_3D
 from delegate.isa import DENORMALS, DIVISION, IEEE
 from delegate.launch import Alternative
 
@@ -44,11 +45,12 @@ EXACT = frozenset(
         *("dequantize_int4", "quantize_float", "quantize_vector_float", "halves_float"),
     ]
 )
-# Ops whose reference calls functions of the C library: equal between devices, not to the reference.
-OF_THE_C_LIBRARY = frozenset(
+# Ops whose reference calls functions of the C library, or, for pools of volumes, is another op's
+# kernel: equal between devices, not to the reference.
+UNLIKE_REFERENCE = frozenset(
     [
         *("EXP", "LOG", "SIN", "COS", "POW", "ATAN2", "ELU", "GELU", "LOGISTIC", "TANH"),
-        *("SOFTMAX", "LOG_SOFTMAX"),
+        *("SOFTMAX", "LOG_SOFTMAX", AVERAGE_POOL_3D, AVG_POOL_3D),
     ]
 )
 _WITHOUT_ARITHMETIC = (COPY, SELECTION)
@@ -110,4 +112,4 @@ def _is_computed_float(tensor: Tensor | None) -> bool:
 
 def is_equal_to_reference(node: Node) -> bool:
     """Whether a node's floats have the bits of TFLite's reference kernels with this precision."""
-    return node.op not in OF_THE_C_LIBRARY
+    return node.op not in UNLIKE_REFERENCE

@@ -15,8 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from delegate import Options
-from delegate.inspect import Graph
-from delegate.options import FP16, FP32, IEEE, PRECISIONS
+from delegate.inspect import PRECISIONS, Graph
 from tflite_opencl.cli.flag_values import (
     MOST_PICTURES,
     OutputPath,
@@ -41,6 +40,7 @@ from tflite_opencl.console.errors import CommandError, UsageError, require_writa
 from tflite_opencl.console.exit_codes import USAGE
 from tflite_opencl.console.files import keep
 
+FP32, FP16, IEEE = PRECISIONS
 DOCUMENTS = ("json", "csv", "html", "markdown")
 _STDOUT = "; - is stdout, which then holds nothing else"
 

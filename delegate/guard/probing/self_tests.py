@@ -35,8 +35,7 @@ from delegate.run.device_list import PERMISSION_HINT, DeviceInfo
 from delegate.run.dot_products import is_accelerated
 from delegate.run.executor import Executor
 
-_WRONG = "other numbers than expected"
-_LANES16_SECONDS = 10  # of CPU time
+_WRONG, _LANES16_SECONDS = "other numbers than expected", 10  # of CPU time
 # PoCL unloads its built-in library with the last context: half a second for each test.
 _open_devices: list[Device] = []
 
@@ -179,8 +178,8 @@ def feature_test(device: Device, feature: Feature) -> str:
         ends = (_order_test(device, _order_schedule(feature, n)) for n in (1, 64))
         return next((end for end in ends if end != PASSED), PASSED)
     executor = planned_executor(device, Kernels(device), schedule_of(feature))
-    is_right = np.array_equal(_results(executor, (16, 8)), _answers(feature))
-    return PASSED if is_right else _WRONG
+    found = _results(executor, (16, 8))
+    return PASSED if np.array_equal(found, _answers(feature)) else _WRONG
 
 
 def _results(
@@ -195,11 +194,11 @@ def _results(
 def _answers(feature: Feature) -> NDArray[np.int32]:
     if feature.name == "nearest":
         sums = _X * _Y + _Y[::-1]
-        whole = np.rint(sums * np.float32(0.5)).astype(np.int32)
+        whole = np.rint(sums / 2).astype(np.int32)
         return np.concatenate([sums.view(np.int32), whole]).reshape(16, 8)
     if feature.name == "stored_halves":
-        halves = np.stack([_X, _Y]).astype(np.float16).astype(np.float32)
-        return halves.view(np.int32).reshape(16, 8)
+        halves = np.stack([_X, _Y]).astype(np.float16)
+        return halves.astype(np.float32).view(np.int32).reshape(16, 8)
     if feature.name == "fp16":
         sums = _WHOLE * _WHOLE[::-1] + _WHOLE
         return np.stack([sums, -sums]).astype(np.int32).reshape(16, 8)
