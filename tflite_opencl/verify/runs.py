@@ -98,7 +98,8 @@ def verified(
     Raises: CommandError: nothing runs on the device, no node has the requested alternative,
         or a run fails. DelegateError: no device.
     """
-    verifier = _Verifier(model, graph, runtime, sets, tolerance, options.is_ieee)
+    verifier = _Verifier(model, graph, runtime, sets, tolerance)
+    verifier.is_ieee = options.is_ieee
     device, verdicts = verifier.compare_nodes(options)
     whole = verifier.compare_outputs(dataclasses.replace(options, profiling=False))
     return Verification(
@@ -122,19 +123,14 @@ class _Verifier:
     Attributes:
         name, reasons: of the reference, for people. checks: by tensor index, for the worst input.
         faults: the first by whether it is wrong in isolation. constants: as in Verification.
+        is_ieee: floats have the reference's bits, except of some functions.
     """
 
     def __init__(
-        self,
-        model: str,
-        graph: Graph,
-        runtime: Runtime,
-        sets: InputSets,
-        tolerance: int,
-        is_ieee: bool,
+        self, model: str, graph: Graph, runtime: Runtime, sets: InputSets, tolerance: int
     ) -> None:
         self._model, self._graph, self._runtime, self._sets = model, graph, runtime, sets
-        self._tolerance, self._is_ieee = tolerance, is_ieee
+        self._tolerance, self.is_ieee = tolerance, False
         self.checks: dict[int, Check] = {}
         self.faults: dict[bool, Fault] = {}
         self.constants: tuple[int, ...] = ()
@@ -288,7 +284,7 @@ class _Verifier:
         given = [t for t in read if t not in own]
         run, part = partial(judged_graph, self._runtime), graph_of(nodes, given, [result])
         inputs, outputs = [values[tensor.index] for tensor in given], [values[result.index]]
-        is_exact = self._is_ieee and all(map(is_equal_to_reference, nodes))
+        is_exact = self.is_ieee and all(map(is_equal_to_reference, nodes))
         return None if is_exact else float_bounds(run, part, inputs, outputs)[0]
 
 
