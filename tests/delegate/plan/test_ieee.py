@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import shutil
 import subprocess
@@ -13,15 +14,20 @@ import pytest
 from numpy.typing import NDArray
 
 from delegate import DeviceInfo, Model, Options, ops
-from delegate.errors import Unsupported
+from delegate.errors import DeviceError, Unsupported
 from delegate.inspect import Graph, write_model
 from delegate.isa import DENORMALS, DIVISION, IEEE
+from delegate.launch import Launch
 from delegate.plan import ieee
+from delegate.plan.dispatch.kernels import Kernels
 from delegate.plan.sources import files, text_of
+from delegate.run.device import Device
 from delegate.target import Target
 from tests.support.compare import RUNTIME
 from tests.support.model import const, graph_of, op, t
 from tests.support.nets import conv_pool
+from tests.support.nodes import built_nodes
+from tests.support.tiers import slow
 from tflite_opencl.oracle.oracle import oracle
 
 WITHOUT = pytest.mark.parametrize("without", [(), (DIVISION,)], ids=["own", "software"])
@@ -208,3 +214,23 @@ def test_kernels_exist_and_share_the_macro() -> None:
     for name in ieee.KERNELS | ieee.EXACT:
         assert f"TILE({name})" in kernels
     assert Options(precision="ieee").is_ieee
+
+
+@slow
+def test_kernels_build_without_warnings(device: DeviceInfo) -> None:
+    kernels, wrong = Kernels(Device(device)), {}
+    launches: dict[tuple[object, ...], Launch] = {}
+    for node in built_nodes():
+        # Some of these nodes keep their float kernels, others are refused.
+        with contextlib.suppress(Unsupported):
+            for each in ops.lower(node, Target(is_ieee=True, isa=frozenset({IEEE}))):
+                for launch in each.launches:
+                    launches[(launch.kernel, *launch.defines.items())] = launch
+    of_ieee = {key: launch for key, launch in launches.items() if "IEEE" in launch.defines}
+    assert {launch.kernel for launch in of_ieee.values()} > {"conv_2d_float", "softmax_float"}
+    for key, launch in of_ieee.items():
+        try:
+            kernels.rebuild(launch.file, kernels.source_of(launch), ["-Werror"])
+        except DeviceError as error:
+            wrong[key] = str(error)
+    assert wrong == {}
