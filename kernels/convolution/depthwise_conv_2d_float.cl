@@ -152,11 +152,11 @@ KERNEL(depthwise_conv_2d_3x3_float)
   first += first_step;                                     \
   last += last_step;
 // Also asks for where the next block of channels goes: another core may have read it last.
-#define STORE_ROW(sum)                                                            \
-  UNROLLED (p, TILE_W) {                                                          \
+#define STORE_ROW(sum)                                                                             \
+  UNROLLED (p, TILE_W) {                                                                           \
     STORE_FLOATS(ACTIVATE(FROM_REALS(BIAS_LAST(sum[p], bias)), low, high), 0, output + p * out_c); \
-    ASK_TO_WRITE(output + p * out_c + LANES);                                     \
-  }                                                                               \
+    ASK_TO_WRITE(output + p * out_c + LANES);                                                      \
+  }                                                                                                \
   output += out_step;
 
 // The same for windows of 3x3, strides of 1 and groups of one work-item. A block goes down the rows

@@ -178,8 +178,7 @@ TILE(softmax_float) {
       STORE_FLOAT(e, c, output);
       sum += e;
     }
-    for (int c = 0; c < DEPTH; c++)
-      STORE_FLOAT(QUOTIENT(LOAD_FLOAT(c, output), sum), c, output);
+    for (int c = 0; c < DEPTH; c++) STORE_FLOAT(QUOTIENT(LOAD_FLOAT(c, output), sum), c, output);
   }
 }
 
