@@ -24,6 +24,7 @@ from delegate.guard.isolation.device import IsolatedDevice
 from delegate.guard.probing.opening import open_device, target_of
 from delegate.guard.store import has_stores
 from delegate.options import Options
+from delegate.plan import ieee
 from delegate.plan.fp16 import fp16
 from delegate.plan.planners.child_planner import ChildPlanner
 from delegate.plan.planners.file_planner import FilePlanner, write_answers
@@ -65,6 +66,9 @@ class Engine:
             open_one = IsolatedDevice if options.isolate else open_device
             self.device: AnyDevice = device or open_one(options)
         seconds = time.perf_counter() - begun
+        self._is_ieee = options.is_ieee
+        if options.is_ieee and (warning := ieee.warning(self.device.proven)):
+            _log.warning("%s: %s", self.device.info.name, warning)
         if options.allows_fp16 and not fp16.can_store_fp16(self.device.proven):
             _log.warning("%s: not proven to store fp16; stays float32", self.device.info.name)
         self._backend = backend_of(self.device)
@@ -101,7 +105,7 @@ class Engine:
 
     def target(self, rules: Rules) -> Target:
         """Return the description of the device for lowering, with a runtime's arithmetic rules."""
-        return target_of(self.device, rules, self._planning.registers())
+        return target_of(self.device, rules, self._planning.registers(), self._is_ieee)
 
     def verdicts(
         self, graph: Graph, target: Target, exclude_ops: Sequence[str] = ()

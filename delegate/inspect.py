@@ -85,6 +85,7 @@ from delegate.launch import NodeAlternatives as NodeAlternatives
 from delegate.model.multi_device import Portion as Portion
 from delegate.model.run import TensorDetails as TensorDetails
 from delegate.ops._numbers import fixed_point as fixed_point
+from delegate.options import PRECISIONS as PRECISIONS
 from delegate.plan.dispatch.survey import DeviceLimits as DeviceLimits
 from delegate.plan.dispatch.survey import DeviceRates as DeviceRates
 from delegate.plan.dispatch.survey import KernelBuild as KernelBuild
@@ -94,6 +95,7 @@ from delegate.plan.dispatch.survey import device_limits as device_limits
 from delegate.plan.dispatch.survey import device_rates as device_rates
 from delegate.plan.dispatch.survey import device_registers as device_registers
 from delegate.plan.dispatch.survey import profile_of as profile_of
+from delegate.plan.ieee import is_equal_to_reference as is_equal_to_reference
 from delegate.plan.planners.kernel_uses import ExpectedLaunch as ExpectedLaunch
 from delegate.plan.planners.kernel_uses import KernelUse as KernelUse
 from delegate.plan.planners.kernel_uses import kernel_uses as kernel_uses

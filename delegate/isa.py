@@ -20,6 +20,9 @@ PARAMS_ARGUMENT = "params_argument"  # a launch's parameter block as a kernel ar
 OWN_BUILTINS = "own_builtins"
 FP16_STORAGE = "stored_halves"  # vload_half and vstore_half, which are in OpenCL C 1.2
 FP16 = "fp16"  # fp16 arithmetic: cl_khr_fp16
+# What precision "ieee" needs: sums and products of floats, each rounded to the nearest and never
+# joined; denormal floats kept; quotients and roots rounded to the nearest.
+IEEE, DENORMALS, DIVISION = "ieee", "denormals", "division"
 _EACH_HAS = {"x86_64": "sse2", "i686": "sse2", "aarch64": "asimd"}  # flags that all CPUs have
 ORDER_X86, ORDER_ARM, ORDER_PTX = "order_x86", "order_arm", "order_ptx"
 
@@ -46,6 +49,7 @@ class Feature:
     flags: tuple[str, ...] = ()  # names in Linux's /proc/cpuinfo: any of these
     # Whether each process must ask Linux for x86's tile registers: see guard/children/process.py.
     uses_tile_registers: bool = False
+    is_of_ieee: bool = False  # tested only for precision "ieee"
     lookup_bytes: int = 0  # vector size of its kernel in lookup.cl; 0: it has none there
 
     @property
@@ -89,6 +93,9 @@ FEATURES = (
     Feature("order", _NOT_CPU, 1, proven_by=frozenset({ORDER_PTX})),
     Feature(FP16_STORAGE, _ANY, 32),
     Feature(FP16, _ANY, 32, FP16),
+    Feature(IEEE, _ANY, 32, is_of_ieee=True),
+    Feature(DENORMALS, _ANY, 32, is_of_ieee=True),
+    Feature(DIVISION, _ANY, 32, is_of_ieee=True),
     Feature(LANES16, _CPU, 1),  # last: its self-test limits the process
 )
 BY_NAME = {feature.name: feature for feature in FEATURES}
@@ -99,14 +106,18 @@ _WITH_LOOKUP = (feature for feature in FEATURES if feature.lookup_bytes)
 LOOKUPS = tuple(sorted(_WITH_LOOKUP, key=lambda f: -f.lookup_bytes))  # the widest vectors first
 
 
-def tried_on(device_type: str) -> list[str]:
-    """Return the features that devices of a type try on this machine."""
+def tried_on(device_type: str, is_ieee: bool = False) -> list[str]:
+    """Return the features that devices of a type try on this machine.
+
+    `is_ieee`: those of precision "ieee", too.
+    """
     processor = platform.machine()
     return [
         feature.name
         for feature in FEATURES
         if device_type in feature.device_types
         and (not feature.processors or processor in feature.processors)
+        and (is_ieee or not feature.is_of_ieee)
     ]
 
 

@@ -13,7 +13,7 @@ from delegate.plan.passes import PASSES
 from delegate.plan.tuning.chooser import MODES
 from delegate.profiles import DeviceProfile, read_device_profile
 
-FP32, FP16 = PRECISIONS = ("fp32", "fp16")
+FP32, FP16, IEEE = PRECISIONS = ("fp32", "fp16", "ieee")
 # Of delegates alone: a Model runs the whole graph on the device, with launches that may be merged.
 DELEGATE_ONLY = frozenset(
     ("exclude_ops", "min_nodes_per_partition", "max_delegated_partitions", "placement", "profiling")
@@ -58,7 +58,9 @@ class Options:
             multiply in fp16 if the device has cl_khr_fp16. Faster on many GPUs, but outputs of
             float models differ; quantised ones do not. Values that may exceed the range of fp16
             stay float32, as does a model whose outputs overflow. TFLite's own GPU
-            delegate calls this `gpu_precision_loss_allowed`.
+            delegate calls this `gpu_precision_loss_allowed`. "ieee": float results have the same
+            bits on every device, in the order of TFLite's reference kernels; ops for which this is
+            not implemented stay on the CPU. docs/ops.md lists them.
         plan: a file written by `tflite-opencl plan`, which replaces planning and measuring;
             one of another device, model, shape or version is rejected.
         isolate: execute plans in a separate child process, so that a driver that aborts or hangs
@@ -135,6 +137,11 @@ class Options:
     def allows_fp16(self) -> bool:
         """Whether floats may be stored as fp16."""
         return self.precision == FP16
+
+    @property
+    def is_ieee(self) -> bool:
+        """Whether float results must have the same bits on every device."""
+        return self.precision == IEEE
 
     @property
     def profile(self) -> DeviceProfile | None:

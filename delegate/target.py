@@ -84,6 +84,7 @@ class Target:
     # Names of the features of delegate/isa.py that passed their self-tests.
     isa: frozenset[str] = frozenset()
     rules: Rules = field(default_factory=Rules)
+    is_ieee: bool = False  # precision "ieee": see delegate/plan/ieee.py
 
     def keeps(self, values: int) -> bool:
         """Whether a work-item's registers hold this many values, or that is unknown."""

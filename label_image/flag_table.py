@@ -156,6 +156,7 @@ class Flags(TfliteFlags):
     device_profile: str | None = shared(
         "device_profile", None, "", ": etnaviv-gc7000, panfrost-g52, v3d, ..., or a file",
         needs="use_gpu", page="#devices")
+    precision: str = shared("precision", "fp32", needs="use_gpu", page="#devices")
     list_devices: bool = switch("show the OpenCL devices and exit", is_common=True)
     batch: int | None = shared("batch", None, is_common=True)
     compare: bool | str = shared(

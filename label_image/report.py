@@ -146,6 +146,8 @@ def comparison_facts(judgement: Judgement, kernels: str) -> Facts:
     facts.append(("nodes", nodes))
     if job.allows_fp16:
         facts.append(("precision", "fp16: floats may be halves"))
+    if job.opencl and job.opencl.is_ieee:
+        facts.append(("precision", "ieee: the same bits on every device"))
     if taken.tuning_left:
         pending = _count(taken.tuning_left, "choice")
         how = "--tune full measures them, as does tflite-opencl tune"

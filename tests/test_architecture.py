@@ -42,7 +42,8 @@ LAYERS = {
     "format": "errors graph guard/cache guard/children",
     "plan": "errors graph guard/cache isa launch target",
     "plan/fp16": "errors graph isa launch target",
-    "ops": "errors graph isa launch plan/fp16 target",
+    "plan/ieee": "errors graph isa launch",
+    "ops": "errors graph isa launch plan/fp16 plan/ieee target",
     "plan/passes": "graph",
     "plan/lowering": "errors graph guard/children launch ops plan/fp16 plan/passes target",
     "host/tflite": "errors format graph guard/children launch target",
@@ -70,7 +71,7 @@ LAYERS = {
     ),
     "engine": (
         "errors graph guard/children guard/isolation guard/probing guard/store options plan "
-        "plan/fp16 plan/planners run target"
+        "plan/fp16 plan/ieee plan/planners run target"
     ),
     "host": (
         "engine errors format graph guard/children guard/isolation host/tflite isa launch "
@@ -83,7 +84,8 @@ LAYERS = {
     "__init__": "errors graph host model options run",
     "inspect": (
         "engine errors format graph guard/cache guard/children guard/isolation guard/probing "
-        "guard/store host host/tflite launch model ops plan plan/dispatch plan/planners "
+        "guard/store host host/tflite launch model ops options plan plan/dispatch plan/ieee "
+        "plan/planners "
         "plan/tuning profiles run"
     ),
 }

@@ -13,6 +13,7 @@ from delegate.graph.float_results import FloatResult
 from delegate.graph.float_results import register as register_result
 from delegate.graph.ir import Node
 from delegate.launch import Alternative
+from delegate.plan import ieee
 from delegate.plan.fp16 import fp16
 from delegate.target import Target
 
@@ -46,7 +47,8 @@ def lowers(*ops: str, floats: FloatResult, is_custom: bool = False) -> Callable[
 def lower(node: Node, target: Target) -> tuple[Alternative, ...]:
     """Return the node's alternatives, the portable fallback last.
 
-    An op that does not support float16 is lowered in float32, with conversions around it.
+    An op that does not support float16 is lowered in float32, with conversions around it. With
+    precision "ieee" only those are returned whose float results are the same on every device.
 
     Raises:
         Unsupported: the op is not implemented, or not for this node; the text says why.
@@ -60,7 +62,8 @@ def lower(node: Node, target: Target) -> tuple[Alternative, ...]:
         if data is not None and data.view(np.uint8).max(initial=0) > 1:
             raise Unsupported("a constant of bool has bytes besides 0 and 1")
     try:
-        return _LOWER[node.op](node, target)
+        found = _LOWER[node.op](node, target)
+        return ieee.in_order(node, found, target.isa) if target.is_ieee else found
     except Unsupported:
         full = widened(node)
         if full is None:

@@ -112,7 +112,8 @@ def lower_mean(node: Node, target: Target) -> tuple[Alternative, ...]:
     reduction = reduction_of(node)
     terms, items = reduction.terms, reduction.results
     if reduction.source.dtype == "float32":
-        return reduce(reduction, target, "SUM", 0, 2, {"factor": bits(1 / terms)})
+        fields = {"factor": bits(1 / terms), "terms": terms}
+        return reduce(reduction, target, "SUM", 0, 2, fields)
     if reduction.source.dtype == "int64":
         return reduce(reduction, target, "SUM", 0, 1, {"terms": terms})
     if reduction.source.dtype != "int32":

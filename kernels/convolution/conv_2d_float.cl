@@ -20,14 +20,14 @@ TILE(conv_2d_float) {
   FLOAT_BOUNDS(float);
   EACH_ITEM_OR_NONE (element, tile, ELEMENTS) {
     LOCATE_OUTPUT(element);
-    float sum = bias[o];
+    float sum = BIAS_FIRST(bias[o]);
     EACH_TAP_INSIDE (ky, kx) {
       global const STORED_FLOAT* source = input + ((n * IN_H + in_y) * IN_W + in_x) * IN_C;
       global const STORED_FLOAT* weight = weights + ((o * KERNEL_H + ky) * KERNEL_W + kx) * IN_C;
       for (int c = 0; c < IN_C; c++)
         sum = MULTIPLY_ADD(LOAD_FLOAT(c, source), LOAD_FLOAT(c, weight), sum);
     }
-    sum = ACTIVATE(sum, low, high);
+    sum = ACTIVATE(BIAS_LAST(sum, bias[o]), low, high);
     sum = WITH_RESIDUAL_FLOATS(float, sum, LOAD_FLOAT(element, OTHER_AT(STORED_FLOAT, output)));
     STORE_FLOAT(sum, element, output);
   }
@@ -45,10 +45,9 @@ KERNEL(conv_2d_float)
 #else
 #define REALS_AT(v, weight) (((global const REALS*)(weight))[v])
 #endif
-// Sums of floats begin with the bias. Those of halves join sums of PART_TERMS, which lose less, and
-// get it in floats.
-#if HALF_ARITHMETIC
+// Sums of halves join sums of PART_TERMS, which lose less, and get their bias in floats.
 #define BIAS_AT(v) LOAD_WHOLE_FLOATS(0, (global const float*)(constants + BIAS) + channel[v])
+#if HALF_ARITHMETIC
 #define FIRST_SUM(v) ((REALS)0)
 #define WHOLE_SUM(sum, v) (FROM_REALS(sum) + BIAS_AT(v))
 #define SUMS part
@@ -60,8 +59,8 @@ KERNEL(conv_2d_float)
   UNROLLED (p, TILE_W) \
     UNROLLED (v, VECTORS) sum[p][v] += part[p][v];
 #else
-#define FIRST_SUM(v) LOAD_WHOLE_FLOATS(0, (global const float*)(constants + BIAS) + channel[v])
-#define WHOLE_SUM(sum, v) (sum)
+#define FIRST_SUM(v) BIAS_FIRST(BIAS_AT(v))
+#define WHOLE_SUM(sum, v) BIAS_LAST(sum, BIAS_AT(v))
 #define SUMS sum
 #define BEGIN_PART
 #define END_PART

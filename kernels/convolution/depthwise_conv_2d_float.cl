@@ -20,13 +20,13 @@ TILE(depthwise_conv_2d_float) {
   FLOAT_BOUNDS(float);
   EACH_ITEM_OR_NONE (element, tile, ELEMENTS) {
     LOCATE_OUTPUT(element);
-    float sum = bias[o];
+    float sum = BIAS_FIRST(bias[o]);
     EACH_TAP_INSIDE (ky, kx) {
       int place = ((n * IN_H + in_y) * IN_W + in_x) * IN_C + o / DEPTH_MULTIPLIER;
       float weight = LOAD_FLOAT((ky * KERNEL_W + kx) * OUT_C + o, weights);
       sum = MULTIPLY_ADD(LOAD_FLOAT(place, input), weight, sum);
     }
-    STORE_FLOAT(ACTIVATE(sum, low, high), element, output);
+    STORE_FLOAT(ACTIVATE(BIAS_LAST(sum, bias[o]), low, high), element, output);
   }
 }
 
@@ -51,7 +51,7 @@ TILE(depthwise_conv_2d_vector_float) {
     LOCATE_BLOCK(item, out_c);
     REALS bias = LOAD_BIAS(c);
     REALS sum[TILE_W];
-    UNROLLED (p, TILE_W) sum[p] = bias;
+    UNROLLED (p, TILE_W) sum[p] = BIAS_FIRST(bias);
     for (int ky = 0; ky < KERNEL_H; ky++) {
       int in_y = y * STRIDE_H - PAD_TOP + ky * DILATION_H;
       if (in_y < 0 || in_y >= IN_H) continue;
@@ -74,7 +74,7 @@ TILE(depthwise_conv_2d_vector_float) {
     global STORED_FLOAT* output =
         (global STORED_FLOAT*)(arena + OUTPUT) + ((n * OUT_H + y) * OUT_W + x) * out_c + c;
     UNROLLED (p, TILE_W)
-      STORE_FLOATS(ACTIVATE(FROM_REALS(sum[p]), low, high), 0, output + p * out_c);
+      STORE_FLOATS(ACTIVATE(FROM_REALS(BIAS_LAST(sum[p], bias)), low, high), 0, output + p * out_c);
   }
 }
 
@@ -97,7 +97,7 @@ TILE(depthwise_conv_2d_3x3_float) {
     global const STORED_FLOAT* zeros = (global const STORED_FLOAT*)(constants + ZEROS);
     REALS bias = LOAD_BIAS(c);
     REALS sum[TILE_W];
-    UNROLLED (p, TILE_W) sum[p] = bias;
+    UNROLLED (p, TILE_W) sum[p] = BIAS_FIRST(bias);
     for (int ky = 0; ky < 3; ky++) {
       int in_y = y * STRIDE_H - PAD_TOP + ky * DILATION_H;
       if (in_y < 0 || in_y >= IN_H) continue;
@@ -121,7 +121,7 @@ TILE(depthwise_conv_2d_3x3_float) {
     global STORED_FLOAT* output =
         (global STORED_FLOAT*)(arena + OUTPUT) + ((n * OUT_H + y) * OUT_W + x) * out_c + c;
     UNROLLED (p, TILE_W)
-      STORE_FLOATS(ACTIVATE(FROM_REALS(sum[p]), low, high), 0, output + p * out_c);
+      STORE_FLOATS(ACTIVATE(FROM_REALS(BIAS_LAST(sum[p], bias)), low, high), 0, output + p * out_c);
   }
 }
 
@@ -152,11 +152,11 @@ KERNEL(depthwise_conv_2d_3x3_float)
   first += first_step;                                     \
   last += last_step;
 // Also asks for where the next block of channels goes: another core may have read it last.
-#define STORE_ROW(sum)                                                            \
-  UNROLLED (p, TILE_W) {                                                          \
-    STORE_FLOATS(ACTIVATE(FROM_REALS(sum[p]), low, high), 0, output + p * out_c); \
-    ASK_TO_WRITE(output + p * out_c + LANES);                                     \
-  }                                                                               \
+#define STORE_ROW(sum)                                                                             \
+  UNROLLED (p, TILE_W) {                                                                           \
+    STORE_FLOATS(ACTIVATE(FROM_REALS(BIAS_LAST(sum[p], bias)), low, high), 0, output + p * out_c); \
+    ASK_TO_WRITE(output + p * out_c + LANES);                                                      \
+  }                                                                                                \
   output += out_step;
 
 // The same for windows of 3x3, strides of 1 and groups of one work-item. A block goes down the rows
@@ -199,11 +199,11 @@ TILE(depthwise_conv_2d_columns_float) {
     REALS above[TILE_W];
     REALS here[TILE_W];
     REALS below[TILE_W];
-    UNROLLED (p, TILE_W) above[p] = here[p] = bias;
+    UNROLLED (p, TILE_W) above[p] = here[p] = BIAS_FIRST(bias);
     EACH_INPUT(ADD_INPUT(above, 0))
     EACH_INPUT(ADD_INPUT(above, 1) ADD_INPUT(here, 0))
     for (int r = 1; r < rows; r++) {
-      UNROLLED (p, TILE_W) below[p] = bias;
+      UNROLLED (p, TILE_W) below[p] = BIAS_FIRST(bias);
       EACH_INPUT(ADD_INPUT(above, 2) ADD_INPUT(here, 1) ADD_INPUT(below, 0))
       STORE_ROW(above)
       UNROLLED (p, TILE_W) {

@@ -8,6 +8,7 @@
 #include "quantize_wide.clh"
 #include "float.clh"
 #include "store.clh"
+#include "taps.clh"
 
 // Window sizes, strides and paddings are those of the convolution that takes the output back to the
 // input's size. An output pixel meets every STRIDE-th tap of the window, each with one input pixel.
@@ -21,11 +22,9 @@
   int x = pixel % OUT_W + PAD_LEFT;                                                       \
   int y = pixel / OUT_W % OUT_H + PAD_TOP;                                                \
   int n = pixel / OUT_W / OUT_H;                                                          \
-  int in_y = y / STRIDE_H;                                                                \
-  for (int ky = y % STRIDE_H; ky < KERNEL_H; ky += STRIDE_H, in_y--) {                    \
+  EACH_TAP_ALONG(ky, in_y, y, STRIDE_H, KERNEL_H) {                                       \
     if (in_y < 0 || in_y >= IN_H) continue;                                               \
-    int in_x = x / STRIDE_W;                                                              \
-    for (int kx = x % STRIDE_W; kx < KERNEL_W; kx += STRIDE_W, in_x--) {                  \
+    EACH_TAP_ALONG(kx, in_x, x, STRIDE_W, KERNEL_W) {                                     \
       if (in_x < 0 || in_x >= IN_W) continue;                                             \
       global const TYPE* source =                                                         \
           (global const TYPE*)(arena + INPUT) + ((n * IN_H + in_y) * IN_W + in_x) * in_c; \
@@ -136,16 +135,14 @@ KERNEL(transpose_conv_float)
   int row = item / ROW_BLOCKS / PHASES;                                             \
   int x = out_x + PAD_LEFT;                                                         \
   int y = row % OUT_H + PAD_TOP;                                                    \
-  int n = row / OUT_H;                                                              \
-  int in_y = y / STRIDE_H
+  int n = row / OUT_H
 
 // Goes through their taps; an input pixel out of bounds reads zeros kept among the constants.
 // `WIDTH`: words of weights a tap and channel.
 #define EACH_VECTOR_TAP(TYPE, WIDTH, DO)                                                           \
-  for (int ky = y % STRIDE_H; ky < KERNEL_H; ky += STRIDE_H, in_y--) {                             \
+  EACH_TAP_ALONG(ky, in_y, y, STRIDE_H, KERNEL_H) {                                                \
     if (in_y < 0 || in_y >= IN_H) continue;                                                        \
-    int in_x = x / STRIDE_W;                                                                       \
-    for (int kx = x % STRIDE_W; kx < KERNEL_W; kx += STRIDE_W, in_x--) {                           \
+    EACH_TAP_ALONG(kx, in_x, x, STRIDE_W, KERNEL_W) {                                              \
       global const TYPE* source[TILE_W];                                                           \
       UNROLLED (p, TILE_W) {                                                                       \
         int inside = in_x + p >= 0 && in_x + p < IN_W;                                             \
@@ -225,7 +222,7 @@ TILE(transpose_conv_vector_float) {
   EACH_ITEM_OR_NONE (item, tile % BLOCK_TILES, PIXEL_BLOCKS) {
     PIXELS_OF(item);
     FLOATS sum[TILE_W];
-    UNROLLED (p, TILE_W) sum[p] = bias;
+    UNROLLED (p, TILE_W) sum[p] = BIAS_FIRST(bias);
     EACH_VECTOR_TAP(float, in_c, {
       for (int k = 0; k < in_c; k++) {
         FLOATS factor = LOAD_FLOATS(k, (global const float*)weight);
@@ -238,7 +235,7 @@ TILE(transpose_conv_vector_float) {
     global float* output =
         (global float*)(arena + OUTPUT) + (row * OUT_W + out_x) * OUT_C + first_channel;
     UNROLLED (p, TILE_W)
-      STORE_FLOATS(ACTIVATE(sum[p], low, high), 0, output + p * STRIDE_W * OUT_C);
+      STORE_FLOATS(ACTIVATE(BIAS_LAST(sum[p], bias), low, high), 0, output + p * STRIDE_W * OUT_C);
   }
 }
 

@@ -6,6 +6,9 @@
 #define MATH_DIVIDE USES_L2_NORMALIZATION_FLOAT
 #include "float.clh"
 #include "math.clh"
+#if USES_L2_NORMALIZATION_FLOAT
+DEFINE_NEAREST_ROOT()
+#endif
 
 #if USES_L2_NORMALIZATION_QUANT8
 DEFINE_ROUNDING()
@@ -82,11 +85,15 @@ TILE(l2_normalization_float) {
     global float* output = (global float*)(arena + OUTPUT) + row * depth;
     float sum = 0.0f;
     for (int c = 0; c < depth; c++) sum += input[c] * input[c];
+#if IEEE
+    float norm = ROOT(sum);
+#else
     float near = sqrt(sum);
     float square = near * near;
     float rest = (sum - square) - LOCAL(product_rest)(near, near, square);
     float better = near + rest / (2.0f * near);
     float norm = better == better ? better : near; /* of 0 and infinity */
+#endif
     norm = norm < 1e-6f ? 1e-6f : norm;
     for (int c = 0; c < depth; c++) output[c] = LOCAL(divide_float)(input[c], norm);
   }

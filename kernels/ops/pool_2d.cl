@@ -141,6 +141,7 @@ KERNEL(pool_2d_vector_quant8)
 #endif
 
 #if USES_POOL_2D_FLOAT
+DEFINE_QUOTIENT()
 #if IS_L2
 DEFINE_PRODUCT_REST()
 DEFINE_ROOT()
@@ -164,7 +165,8 @@ TILE(pool_2d_float) {
         value = TAKES_MAX ? (value < source ? source : value) : value + TERM(source);
       }
     }
-    if (!TAKES_MAX) value /= (float)((y_end - y_begin) * (x_end - x_begin));
+    float taps = (float)((y_end - y_begin) * (x_end - x_begin));
+    if (!TAKES_MAX) value = QUOTIENT(value, taps);
 #if IS_L2
     value = LOCAL(root)(value);
 #endif
@@ -178,6 +180,7 @@ KERNEL(pool_2d_float)
 #if USES_POOL_2D_VECTOR_FLOAT
 #define FLOATS JOIN(float, LANES)
 
+DEFINE_QUOTIENT(LANES)
 #if IS_L2
 DEFINE_PRODUCT_REST(LANES)
 DEFINE_ROOT(LANES)
@@ -204,7 +207,8 @@ TILE(pool_2d_vector_float) {
         source += depth;
       }
     }
-    if (!TAKES_MAX) value /= (float)((y_end - y_begin) * (x_end - x_begin));
+    FLOATS taps = (float)((y_end - y_begin) * (x_end - x_begin));
+    if (!TAKES_MAX) value = QUOTIENT(value, taps);
 #if IS_L2
     value = LOCAL(JOIN(root, LANES))(value);
 #endif

@@ -5,6 +5,7 @@
 #include "kernel.clh"
 #include "float.clh"
 #include "store.clh"
+#include "quotient.clh"
 
 // Values of an item, as they are in memory and as they are added.
 #if LANES == 1
@@ -42,6 +43,12 @@
            at < end; at += channels)
 
 #if USES_POOL_3D_FLOAT
+#if LANES == 1
+DEFINE_QUOTIENT()
+#else
+DEFINE_QUOTIENT(LANES)
+#endif
+
 // output[n,z,y,x,c] = average or maximum of the in-bounds window of input[n,z',y',x',c], clamped
 // NDHWC   Source: pooling3d.cc
 // tile: TILE_ITEMS blocks of LANES channels, channels first; tiles: ceil(blocks / TILE_ITEMS)
@@ -56,7 +63,8 @@ TILE(pool_3d_float) {
       OF_LANES(float) found = LOAD(float, input + at);
       value = TAKES_MAX ? AT_LEAST(value, found) : value + found;
     }
-    if (!TAKES_MAX) value /= (float)count;
+    OF_LANES(float) taps = (float)count;
+    if (!TAKES_MAX) value = QUOTIENT(value, taps);
     value = ACTIVATE(value, low, high);
     global float* output = (global float*)(arena + OUTPUT) + pixel * channels + c;
 #if LANES == 1

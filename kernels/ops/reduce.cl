@@ -8,6 +8,7 @@
 #include "quantize.clh"
 #include "reduce.clh"
 #include "store.clh"
+#include "quotient.clh"
 
 #define FOLD_SUM(a, x) ((a) + (x))
 #define FOLD_PROD(a, x) ((a) * (x))
@@ -38,12 +39,16 @@
 #if USES_REDUCE || USES_REDUCE_ROW || USES_REDUCE_SHARED
 #if FINISH == 1
 DEFINE_ROUNDING()
+#elif FINISH == 2
+DEFINE_QUOTIENT()
 #endif
 
 static ELEM LOCAL(finished)(NUMBER x, PARAMS params) {
 #if FINISH == 1
   int scaled = LOCAL(requantize)(x + OFFSET, MULTIPLIER, SHIFT) + OUTPUT_ZERO;
   return (ELEM)clamp(scaled, OUTPUT_MIN, OUTPUT_MAX);
+#elif FINISH == 2 && IEEE
+  return QUOTIENT(x, (float)TERMS);
 #elif FINISH == 2
   return x * as_float(FACTOR);
 #elif FINISH == 3
@@ -165,6 +170,8 @@ DEFINE_STORE(ELEMS)
 #endif
 #if FINISH == 1
 DEFINE_ROUNDING(LANES)
+#elif FINISH == 2
+DEFINE_QUOTIENT(LANES)
 #elif FINISH == 3
 #define FLOATS JOIN(float, LANES)
 #endif
@@ -192,6 +199,9 @@ TILE(reduce_vector) {
     const NUMBERS shift = SHIFT;
     result = LOCAL(JOIN(requantize, LANES))(result + OFFSET, multiplier, shift) + OUTPUT_ZERO;
     result = clamp(result, low, high);
+#elif FINISH == 2 && IEEE
+    const NUMBERS terms = (float)TERMS;
+    result = QUOTIENT(result, terms);
 #elif FINISH == 2
     result *= as_float(FACTOR);
 #elif FINISH == 3

@@ -7,6 +7,7 @@
 #include "float.clh"
 #include "exp_below_0.clh"
 #include "group_row.clh"
+#include "quotient.clh"
 
 #if USES_SOFTMAX_QUANT8 || USES_SOFTMAX_ROW_QUANT8
 DEFINE_ROUNDING()
@@ -159,6 +160,7 @@ KERNEL(softmax_row_quant8)
 
 #if USES_SOFTMAX_FLOAT
 DEFINE_EXP()
+DEFINE_QUOTIENT()
 
 // output[r,i] = e[i] / sum of e, e[i] = exp(beta * (input[r,i] - the row's maximum))
 // Source: reference/softmax.h Softmax
@@ -176,7 +178,7 @@ TILE(softmax_float) {
       STORE_FLOAT(e, c, output);
       sum += e;
     }
-    for (int c = 0; c < DEPTH; c++) STORE_FLOAT(LOAD_FLOAT(c, output) / sum, c, output);
+    for (int c = 0; c < DEPTH; c++) STORE_FLOAT(QUOTIENT(LOAD_FLOAT(c, output), sum), c, output);
   }
 }
 

@@ -18,7 +18,7 @@
 // Launches of few tiles, one after the other, as the work of a single group. It meets itself after
 // each tile, so nothing has to be ordered between groups.
 kernel void runtime_fused(global uchar* arena, global const uchar* constants,
-                           global const int* params, int first) {
+                          global const int* params, int first) {
   DECLARE_SCRATCH;
   global const int* block = params + first;
   BODIES

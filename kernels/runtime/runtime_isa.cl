@@ -8,6 +8,7 @@
 // Each is a kernel of its own, built and run in a child process.
 
 #include "runtime_isa_cpus.clh"
+#include "runtime_isa_ieee.clh"
 
 #if USES_RUNTIME_ISA_VNNI
 TILE(runtime_isa_vnni) {

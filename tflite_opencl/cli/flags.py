@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from delegate import Options
-from delegate.inspect import Graph, usable_processors
+from delegate.inspect import PRECISIONS, Graph, usable_processors
 from tflite_opencl.cli.flag_values import (
     MOST_PICTURES,
     OutputPath,
@@ -43,6 +43,7 @@ from tflite_opencl.console.exit_codes import USAGE
 from tflite_opencl.console.files import keep
 
 PLACED_THREADS = 4  # as many as label_image gives the CPU by default
+FP32, FP16, IEEE = PRECISIONS
 DOCUMENTS = ("json", "csv", "html", "markdown")
 _STDOUT = "; - is stdout, which then holds nothing else"
 
@@ -83,8 +84,10 @@ SHARED = {
                    str, "DEVICE"),
     "device_profile": Flag("keep another device's limits", str, "NAME|FILE.toml",
                            detail=": what would not run there does not run here"),
-    "allow_fp16": Flag("floats may be fp16 on OpenCL", truth, "0|1", "f", ": faster on many GPUs, "
-                       "and other results of models that are not quantised"),
+    "precision": Flag("how OpenCL computes floats", one_of(*PRECISIONS), "fp32|fp16|ieee",
+                      detail=": fp16 is faster on many GPUs, and gives other results of models "
+                      "that are not quantised; ieee gives the same bits on every device"),
+    "allow_fp16": Flag("the same as --precision fp16", truth, "0|1", "f"),
     "exclude_ops": Flag("leave these ops to the CPU", names, "OP,OP"),
     "placement": Flag("where nodes run that OpenCL supports", placement,
                       "device|fastest|offload:FACTOR",
@@ -184,20 +187,21 @@ def add_device_arguments(
     add_flags(parser, "device", "device_profile", "plan", exclude_ops=(), tune=tune)
     if may_leave:
         add_flag(parser, "placement", "device")
-    add_flag(parser, "allow_fp16", False)
+    add_flags(parser, precision=FP32, allow_fp16=False)
 
 
 def options_of(given: argparse.Namespace, graphs: Iterable[Graph], profiling: bool) -> Options:
     """Return the delegate's options; `profiling`: launches are not merged.
 
-    Raises: UsageError: --exclude_ops names an op that neither TFLite nor a graph has.
+    Raises: UsageError: --exclude_ops names an op that neither TFLite nor a graph has, or flags name
+        two precisions.
     """
     return Options(
         device=device_asked(given.device),
         exclude_ops=known_ops(given.exclude_ops, graphs),
         device_profile=given.device_profile,
         tune=given.tune,
-        precision=precision_of(given.allow_fp16),
+        precision=precision_of(given.precision, given.allow_fp16),
         profiling=profiling,
         alternative=getattr(given, "alternative", None),
         plan=getattr(given, "plan", None),
@@ -205,9 +209,11 @@ def options_of(given: argparse.Namespace, graphs: Iterable[Graph], profiling: bo
     )
 
 
-def precision_of(allow_fp16: bool) -> str:
-    """Return the word of Options.precision."""
-    return "fp16" if allow_fp16 else "fp32"
+def precision_of(precision: str, allow_fp16: bool) -> str:
+    """Return Options.precision by both flags. Raises: UsageError: they name two."""
+    if allow_fp16 and precision == IEEE:
+        raise UsageError("--allow_fp16 is --precision fp16, but --precision is ieee: give one")
+    return FP16 if allow_fp16 else precision
 
 
 def keep_inputs(given: Mapping[str, Any], *more: str) -> None:

@@ -15,11 +15,19 @@ from typing import Any
 
 import numpy as np
 
-from delegate.inspect import Graph, Node, halves_bound, is_wrong_in_reference, write_model
+from delegate.inspect import (
+    Graph,
+    Node,
+    halves_bound,
+    is_equal_to_reference,
+    is_wrong_in_reference,
+    write_model,
+)
 from tflite_opencl.console.errors import one_line
 from tflite_opencl.interpreters.interpreter import allocated, invoke
 from tflite_opencl.interpreters.runtime import Runtime
 from tflite_opencl.models.build import Array
+from tflite_opencl.oracle.absolute import inlined, of_halves
 from tflite_opencl.oracle.bounds import Bounds, float_bounds, is_hybrid
 from tflite_opencl.oracle.mixed import MixedInterpreter
 from tflite_opencl.oracle.node_kernels import BUILTIN, REFERENCE, NodeKernels, NoOracle
@@ -55,6 +63,24 @@ class Oracle:
             for bounds, outputs in pairs
         ]
         return replace(self, bounds=wide)
+
+    def without_tolerance(self, graph: Graph) -> Oracle:
+        """Return the oracle for runs with precision "ieee".
+
+        No float output may differ, except where the reference calls functions of the C library, or
+        other kernels than the reference's compute a node.
+        """
+        known = inlined(graph)
+        has_calls = any(node.calls is not None for node in known.nodes)
+        if self.cpu_kernels != REFERENCE or not self.kernels or has_calls or of_halves(known):
+            return self
+        if not all(map(is_equal_to_reference, known.nodes)):
+            return self
+        bounds: list[Bounds] = [
+            [None if bound is None else np.zeros_like(bound) for bound in each]
+            for each in self.bounds
+        ]
+        return replace(self, bounds=bounds)
 
 
 def run_graph(runtime: Runtime, graph: Graph, inputs: Sequence[Array]) -> Arrays:

@@ -37,7 +37,7 @@ def open_device(options: Options) -> Device:
     found = matching(selector)
     failures = []
     for info in found:
-        proof = examine(info, profile)
+        proof = examine(info, profile, options.is_ieee)
         failure = proof.failure
         if failure is None:
             try:
@@ -54,8 +54,8 @@ def open_device(options: Options) -> Device:
     raise NoDeviceError("no OpenCL device works: " + "; ".join(failures))
 
 
-def target_of(device: AnyDevice, rules: Rules, registers: int = 0) -> Target:
-    """Return the description of a device for lowering."""
+def target_of(device: AnyDevice, rules: Rules, registers: int = 0, is_ieee: bool = False) -> Target:
+    """Return the description of a device for lowering; `is_ieee`: with precision "ieee"."""
     return Target(
         device_type=device.type,
         vector_width=min(device.vector_width, most_lanes(device.proven)),
@@ -63,4 +63,5 @@ def target_of(device: AnyDevice, rules: Rules, registers: int = 0) -> Target:
         registers=registers,
         isa=device.proven,
         rules=rules,
+        is_ieee=is_ieee,
     )

@@ -38,13 +38,14 @@ class Proof:
     isa: frozenset[str] = frozenset()  # features beyond OpenCL C 1.2
 
 
-def examine(info: DeviceInfo, profile: DeviceProfile | None = None) -> Proof:
+def examine(info: DeviceInfo, profile: DeviceProfile | None = None, is_ieee: bool = False) -> Proof:
     """Return a device's proof; results are cached for the driver version.
 
     Under low limits the first test is repeated: they may be too low for the driver. `profile`:
-    tests obey its limits, and features it excludes are not tested.
+    tests obey its limits, and features it excludes are not tested. `is_ieee`: with the features of
+    precision "ieee".
     """
-    tried = [name for name in tried_on(info.type) if name not in lacked_by(_flags())]
+    tried = [name for name in tried_on(info.type, is_ieee) if name not in lacked_by(_flags())]
     identity = identity_with(info, profile)
     first, *others = _tests(identity, tuple(allowed(tried, profile)))
     records = Records(identity, partial(driver_fault, info, profile))

@@ -22,6 +22,7 @@ from delegate.errors import DelegateError
 from delegate.graph.ir import Tensor
 from delegate.guard.children import process
 from delegate.guard.children.trials import DEVICE, FRESH, PASSED
+from delegate.guard.probing import ieee_tests
 from delegate.isa import BY_NAME, LANES16, OWN_BUILTINS, PARAMS_ARGUMENT, Feature
 from delegate.launch import Alternative, Constant, Launch, Params, Schedule, Step
 from delegate.ops._numbers import fixed_point
@@ -35,11 +36,9 @@ from delegate.run.dot_products import is_accelerated
 from delegate.run.driver_caches import obstacles
 from delegate.run.executor import Executor
 
-_WRONG = "other numbers than expected"
-_LANES16_SECONDS = 10  # of CPU time
+_WRONG, _LANES16_SECONDS = "other numbers than expected", 10  # of CPU time
 # PoCL unloads its built-in library with the last context: half a second for each test.
 _open_devices: list[Device] = []
-
 
 # x, multiplier, shift, divisor
 _CASES = np.array(
@@ -116,6 +115,7 @@ _WHOLE = np.random.default_rng(7).integers(-16, 17, 64).astype(np.float16)
 _INPUTS: Mapping[str, tuple[NDArray[Any], NDArray[Any]]] = {
     **dict.fromkeys(("nearest", "stored_halves"), (_X, _Y)),
     "fp16": (_WHOLE, _WHOLE[::-1].copy()),
+    **ieee_tests.INPUTS,
 }
 _ORDER_STEPS, _ORDER_RUNS, _ORDER_VALUES = 40, 100, 64 * 16
 # For "params_argument": together about as many as the longest block of a kernel has.
@@ -179,8 +179,8 @@ def feature_test(device: Device, feature: Feature) -> str:
         ends = (_order_test(device, _order_schedule(feature, n)) for n in (1, 64))
         return next((end for end in ends if end != PASSED), PASSED)
     executor = planned_executor(device, Kernels(device), schedule_of(feature))
-    is_right = np.array_equal(_results(executor, (16, 8)), _answers(feature))
-    return PASSED if is_right else _WRONG
+    found = _results(executor, (16, 8))
+    return PASSED if np.array_equal(found, _answers(feature)) else _WRONG
 
 
 def _results(
@@ -195,7 +195,7 @@ def _results(
 def _answers(feature: Feature) -> NDArray[np.int32]:
     if feature.name == "nearest":
         sums = _X * _Y + _Y[::-1]
-        whole = np.rint(sums * np.float32(0.5)).astype(np.int32)
+        whole = np.rint(sums / 2).astype(np.int32)
         return np.concatenate([sums.view(np.int32), whole]).reshape(16, 8)
     if feature.name == "stored_halves":
         halves = np.stack([_X, _Y]).astype(np.float16)
@@ -206,6 +206,8 @@ def _answers(feature: Feature) -> NDArray[np.int32]:
     if feature.name == PARAMS_ARGUMENT:
         values = np.array([*_VALUES.values()], np.int32)
         return np.bitwise_xor.outer(np.arange(4, dtype=np.int32), values).reshape(16, 8)
+    if feature.is_of_ieee:
+        return ieee_tests.answers(feature.name)
     if feature.name == OWN_BUILTINS:
         return _builtin_answers()
     left = _A.view(np.int8) if feature.takes_int8 else _A

@@ -27,6 +27,7 @@ from delegate.plan.record import DISPATCH_MODES, ONE_BY_ONE
 from delegate.plan.tuning.chooser import FULL, Choice, Chooser
 from delegate.plan.tuning.dispatch import KERNEL_KINDS, DispatchChooser
 from tests.attacks.fuzz import apart, called, placed, stateful
+from tests.attacks.fuzz.ieee import on_every_device
 from tests.attacks.fuzz.nan_rows import outputs_of_nan_rows
 from tflite_opencl.conformance.checks.job import (
     CaseJob,
@@ -70,6 +71,7 @@ def ways_of(graph: Graph, names: Sequence[str]) -> list[str]:
         *(f"device_profile {name}" for name in device_profile_names()),
         *([] if remembers(graph) or is_narrow else _ways_of_runs_in_another_order()),
         *(["halves"] if _may_have_halves(graph) else []),
+        *([] if remembers(graph) or is_narrow else ["ieee"]),
         *apart.ways(graph),
         *placed.ways(graph),
         "resize",
@@ -120,6 +122,8 @@ def run_way(way: str, job: CaseJob, known: Oracle) -> CaseResult:
         return apart.run_apart(job, known, int(rest))
     if kind == "halves":
         return _in_halves(job, known)
+    if kind == "ieee":
+        return on_every_device(job, known)
     if kind == "form":
         form, number = rest.split(", ")
         with measured_fastest(form, number):

@@ -235,6 +235,7 @@ CHANGES_OF_TARGETS: Mapping[str, Any] = {
     "load_lanes": 77,
     "isa": frozenset({"avx2", "nearest"}),
     "rules": Rules(runtime="tflite-runtime", version="2.14.0"),
+    "is_ieee": True,
 }
 
 

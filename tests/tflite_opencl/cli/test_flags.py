@@ -19,11 +19,12 @@ from tflite_opencl.cli.flags import (
     add_models,
     model_of,
     models_of,
+    precision_of,
     require_documents,
     shown,
 )
 from tflite_opencl.command import main
-from tflite_opencl.console.errors import CommandError
+from tflite_opencl.console.errors import CommandError, UsageError
 from tflite_opencl.shell.parsers import COMMANDS, all_parsers, parser_of
 
 PARSERS = [
@@ -115,3 +116,17 @@ def test_output_paths_are_checked_first(
 ) -> None:
     assert main(["compare", "none.tflite", *words.split()]) == code
     assert line in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("precision", "fp16", "expected"),
+    [("fp32", False, "fp32"), ("fp32", True, "fp16"), ("fp16", True, "fp16"),
+     ("ieee", False, "ieee")],
+)  # fmt: skip
+def test_old_flag_is_a_precision(precision: str, fp16: bool, expected: str) -> None:
+    assert precision_of(precision, fp16) == expected
+
+
+def test_two_precisions_are_an_error() -> None:
+    with pytest.raises(UsageError, match="--precision is ieee: give one"):
+        precision_of("ieee", True)

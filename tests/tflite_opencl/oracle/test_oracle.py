@@ -58,3 +58,18 @@ def test_mediapipe_op_is_compared_with_tflite_ops() -> None:
     other = replace(graph, nodes=(malformed,))
     with pytest.raises(NoOracle, match="unresolved custom op"):
         oracle(RUNTIME, other, write_model(other), [zeros])
+
+
+@needs_tflite
+@pytest.mark.parametrize(("name", "is_exact"), [("SQRT", True), ("EXP", False)])
+def test_floats_without_a_tolerance(name: str, is_exact: bool) -> None:
+    x, y, z = t((1, 9)), t((1, 9)), t((1, 9))
+    graph = graph_of([op("ADD", [x, x], [y]), op(name, [y], [z])], [x], [z])
+    inputs = [np.random.default_rng(3).uniform(1, 2, (1, 9)).astype(np.float32)]
+    known = oracle(RUNTIME, graph, write_model(graph), [inputs])
+    (bound,) = known.without_tolerance(graph).bounds[0]
+    (wide,) = known.bounds[0]
+    assert bound is not None
+    assert wide is not None
+    assert np.any(wide)
+    assert not np.any(bound) if is_exact else bound is wide

@@ -60,6 +60,8 @@ def run_check(check: str, job: CaseJob) -> CaseResult:
     known = beside_cpu(job, known)
     if job.subject.options.get("precision") == "fp16":
         known = known.in_halves()
+    if job.subject.options.get("precision") == "ieee":
+        known = known.without_tolerance(job.graph)
     if job.on_alternative is None:
         return _run(check, job, known)
     return _run_each(job, lambda each: _run(check, each, known), job.on_alternative)

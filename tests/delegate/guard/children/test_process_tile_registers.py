@@ -28,7 +28,7 @@ def test_refused_process_has_other_instructions(
     device: DeviceInfo, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     proven = examine(device).isa - {AMX}
-    monkeypatch.setattr(opening, "examine", lambda info, profile: Proof(None, proven | {AMX}))
+    monkeypatch.setattr(opening, "examine", lambda info, *about: Proof(None, proven | {AMX}))
     for why, isa in ((WHY, proven), ("", proven | {AMX})):
         monkeypatch.setattr(process, "tile_registers_refused", lambda why=why: why)
         caplog.clear()
@@ -42,7 +42,7 @@ def test_process_that_excludes_amx_does_not_request_it(
     device: DeviceInfo, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     proven = examine(device).isa - {AMX}
-    monkeypatch.setattr(opening, "examine", lambda info, profile: Proof(None, proven | {AMX}))
+    monkeypatch.setattr(opening, "examine", lambda info, *about: Proof(None, proven | {AMX}))
     monkeypatch.setattr(process, "tile_registers_refused", lambda: pytest.fail("it asked"))
     assert Engine(Options(device.index, tune="off", exclude_isa=[AMX])).device.proven == proven
     assert (

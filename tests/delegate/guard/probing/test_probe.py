@@ -399,7 +399,7 @@ def test_next_device_replaces_failing_one(
 ) -> None:
     monkeypatch.setattr(opening, "matching", lambda selector: (info(9), device))
     answers = {9: Proof("broken"), device.index: Proof(None, frozenset({"dot"}))}
-    monkeypatch.setattr(opening, "examine", lambda found, profile: answers[found.index])
+    monkeypatch.setattr(opening, "examine", lambda found, *about: answers[found.index])
     with caplog.at_level(logging.WARNING, "delegate"):
         opened = open_device(Options("words"))
     assert opened.info == device

@@ -199,5 +199,5 @@ def test_overflow_with_several_slots(device: DeviceInfo) -> None:
 
 
 def test_invalid_precision_is_refused() -> None:
-    with pytest.raises(ValueError, match="precision='half': one of fp32, fp16"):
+    with pytest.raises(ValueError, match="precision='half': one of fp32, fp16, ieee"):
         Options(precision="half")

@@ -487,7 +487,7 @@ def test_works_without_cache_folder(
     device: DeviceInfo, monkeypatch: pytest.MonkeyPatch, requests: list[str]
 ) -> None:
     proof = examine(device)
-    monkeypatch.setattr("delegate.guard.probing.opening.examine", lambda info, profile: proof)
+    monkeypatch.setattr("delegate.guard.probing.opening.examine", lambda info, *about: proof)
     monkeypatch.setenv(cache.ENVIRONMENT_VARIABLE, "/proc/none")
     for _ in range(2):
         plan = start(device, conv_pool())
