@@ -71,33 +71,33 @@ KERNEL(lookup_row)
 // tile: TILE_ROWS rows of TILE_COLUMNS fours, whose tables stay in a near cache, one a work-item;
 // tiles: ceil(columns / TILE_COLUMNS) * ROW_TILES
 TILE(lookup_columns) {
-  const int elements = ELEMENTS;
   const int columns = COLUMNS;
-  const int first_row = tile % ROW_TILES * TILE_ROWS;
   const int first_column = tile / ROW_TILES * TILE_COLUMNS;
   const int width = min(TILE_COLUMNS, columns - first_column);
-  const int count = min(TILE_ROWS, ROWS - first_row) * width;
+  const int first_row = tile % ROW_TILES * TILE_ROWS;
+  const int rows = min(TILE_ROWS, ROWS - first_row);
   global const uchar* table = constants + TABLE + first_column * 1024;
-  const int step = get_local_size(0);
-  int row = (int)get_local_id(0) / width;
-  int column = (int)get_local_id(0) % width;
-  for (int i = get_local_id(0); i < count; i += step) {
-    const int at = ((first_row + row) * columns + first_column + column) * 4;
-    global const uchar* own = table + column * 1024;
-    global const uchar* input = arena + INPUT + at;
-    global uchar* output = arena + OUTPUT + at;
-    if (at + 4 <= elements) {
-      const uint in = *(global const uint*)input;
-      *(global uint*)output = (uint)own[in & 255u] | (uint)own[256u + (in >> 8 & 255u)] << 8 |
-                              (uint)own[512u + (in >> 16 & 255u)] << 16 |
-                              (uint)own[768u + (in >> 24)] << 24;
-    } else {
-      for (int k = 0; at + k < elements; k++) output[k] = own[k * 256 + input[k]];
+  // The work-items, side by side along a row, and as many rows as there are work-items for.
+  const int across = min(width, (int)get_local_size(0));
+  const int down = (int)get_local_size(0) / across;
+  const int own_column = (int)get_local_id(0) % across;
+  const int own_row = (int)get_local_id(0) / across;
+  for (int row = own_row; row < rows && own_row < down; row += down) {
+    const int start = ((first_row + row) * columns + first_column) * 4;
+    const int left = ELEMENTS - start;
+    global const uint* input = (global const uint*)(arena + INPUT + start);
+    global uint* output = (global uint*)(arena + OUTPUT + start);
+    const int whole = left < width * 4 ? left / 4 : width;
+    for (int column = own_column; column < whole; column += across) {
+      global const uchar* own = table + column * 1024;
+      const uint in = input[column];
+      output[column] = (uint)own[in & 255u] | (uint)own[256u + (in >> 8 & 255u)] << 8 |
+                       (uint)own[512u + (in >> 16 & 255u)] << 16 |
+                       (uint)own[768u + (in >> 24)] << 24;
     }
-    column += step;
-    if (column >= width) {
-      row += column / width;
-      column %= width;
+    if (whole < width && own_column == 0) {
+      for (int k = whole * 4; k < left; k++)
+        ((global uchar*)output)[k] = table[k * 256 + ((global const uchar*)input)[k]];
     }
   }
 }

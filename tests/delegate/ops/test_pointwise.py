@@ -97,12 +97,15 @@ def requantized(dtype: str) -> list[Node]:
     return chain.add("QUANTIZE", to="uint8" if dtype == "int8" else "int8", by=(0.03, 4)).nodes
 
 
-def functions() -> list[Node]:
-    """Return the ops of one 8-bit tensor that `requantized` has not."""
-    chain = Chain("int8").add("ABS", by=(0.04, -20)).add("NEG", by=(0.04, 20)).add("ELU")
-    chain.add("GELU", approximate=False, by=(0.02, -90)).add("RELU_N1_TO_1", by=(0.01, -30))
-    chain.add("EXP", by=(0.02, -100)).add("LOG", by=(0.01, 10)).add("RELU_0_TO_1", by=(0.005, -9))
-    return chain.add("TANH", by=(1 / 128, 0)).add("HARD_SWISH", by=(0.01, -70)).add("RELU").nodes
+def below_zero() -> list[Node]:
+    chain = Chain("int8").add("ABS", by=(0.05, 3)).add("NEG", by=(0.05, 3))
+    return chain.add("ELU", by=(0.01, 100)).add("GELU", approximate=False, by=(0.001, 90)).nodes
+
+
+def within_one() -> list[Node]:
+    chain = Chain("int8").add("RELU_N1_TO_1", by=(0.01, 0)).add("EXP", by=(0.02, -100))
+    chain.add("LOG", by=(0.02, 10)).add("RELU_0_TO_1", by=(0.01, -100)).add("TANH", by=(1 / 128, 0))
+    return chain.add("HARD_SWISH", by=(0.01, -70)).add("RELU", by=(0.01, -70)).nodes
 
 
 def pairs(dtype: str) -> list[Node]:
@@ -166,7 +169,8 @@ CASES = {
     "hard_swish_uint8": hard_swish("uint8"),
     "requantized": requantized("int8"),
     "requantized_uint8": requantized("uint8"),
-    "functions": functions(),
+    "below_zero": below_zero(),
+    "within_one": within_one(),
     "pairs": pairs("int8"),
     "pairs_uint8": pairs("uint8"),
     "one_mul": Chain("int8").fused("MUL", const(np.int8([77]), 0.02, 3)).nodes,
