@@ -78,8 +78,12 @@ def _computed(node: Node) -> Iterable[Tensor]:
 
 
 def _is_worth(region: list[Node]) -> bool:
-    """Whether tables replace more than one: a single node of one input is a table by itself."""
-    return len(region) > 1 or region[0].op in _PAIRS
+    """Whether a table replaces more than one, or a node with a constant.
+
+    A tensor and itself alone, as in x + x, are as fast without.
+    """
+    has_constant = any(t is not None and t.data is not None for node in region for t in node.inputs)
+    return has_constant or (len(region) > 1 and any(len(node.inputs) == 1 for node in region))
 
 
 def _is_pointwise(node: Node) -> bool:

@@ -174,7 +174,6 @@ CASES = {
     "pairs": pairs("int8"),
     "pairs_uint8": pairs("uint8"),
     "one_mul": Chain("int8").fused("MUL", const(np.int8([77]), 0.02, 3)).nodes,
-    "one_square": (chain := Chain("int8")).fused("MUL", chain.x).nodes,
     "difference": Chain("int8").add("SQUARED_DIFFERENCE", const(np.int8([5]), 0.1, 2)).nodes,
     "picture": picture(),
     "float_channels": floats(

@@ -107,6 +107,7 @@ def test_unchanged() -> None:
         "refused": [logistic, product],
         "another_factor": [logistic, replace(product, inputs=(other, share))],
         "alone": [logistic],
+        "itself": [op("ADD", [x, x], [share]), op("MUL", [share, x], list(product.outputs))],
         "int16": Chain("int16").add("RELU", by=(0.1, -128)).add("RELU6", by=(0.1, -128)).nodes,
         "broadcast": [
             op("MUL", [t((2, 1, 4), "int8", 0.1), const(np.ones((1, 3, 1), np.int8), 0.1)],
