@@ -121,7 +121,8 @@ def lookup_by_channel(
         return np.ascontiguousarray(function(values)).astype(result.dtype)
 
     params: Params = {"input": source, "output": result, "elements": elements}
-    fields = params | {"tables": tables, "table": Constant(256 * tables, entries)}
+    table = Constant(256 * tables, entries)
+    fields = params | {"tables": tables, "table": table}
     defines: Defines = {"INDEX": "uchar", "ELEM": "uchar"}
     tiling = by_elements(elements, target)
     plain = Alternative("plain", (launch_over("lookup", "lookup_row", tiling, fields, defines),))
@@ -139,11 +140,15 @@ def lookup_by_channel(
         "rows": rows,
         "tile_rows": tile_rows,
         "row_tiles": ceil_div(rows, tile_rows),
-        "table": Constant(256 * tables * repeats, lambda: np.tile(entries(), (repeats, 1))),
+        "table": table if repeats == 1 else _repeated(table, repeats),
     }
     tiles = ceil_div(columns, width) * ceil_div(rows, tile_rows)
     launch = launch_of("lookup", "lookup_columns", tiles, tiling.group_items, fields, defines)
     return Alternative(f"columns {_LANES}", (launch,)), plain
+
+
+def _repeated(table: Constant, times: int) -> Constant:
+    return Constant(table.size_bytes * times, lambda: np.tile(table.pack(), (times, 1)))
 
 
 def rounded_floats(
