@@ -20,7 +20,6 @@ from delegate.ops._checks import quantized
 from delegate.ops._checks.activations import reals_of, steps_of_scale
 from delegate.ops._checks.node import elements_of, one_to_one
 from delegate.ops._launches.lookup import (
-    Floats,
     TableFunction,
     interpolated_floats,
     lookup,
@@ -29,7 +28,7 @@ from delegate.ops._launches.lookup import (
 )
 from delegate.ops._launches.tiles import over_elements
 from delegate.ops._numbers import bits, fixed_point
-from delegate.ops._numbers.c_library import float_function
+from delegate.ops._numbers.float_functions import elu, gelu
 from delegate.ops._registry import lowers
 from delegate.target import Target
 
@@ -60,13 +59,12 @@ def lower_elu(node: Node, target: Target) -> tuple[Alternative, ...]:
     source, result = one_to_one(node, ("float32", "int8"))
     if source.dtype == "float32":
         return _floats("elu", source, result, target)
-    expm1 = float_function(target.rules.float_function, "expm1f")
-
-    def elu(values: Floats) -> Floats:
-        return np.where(values < 0, expm1(values), values)
-
+    function = elu(target.rules.float_function)
     return lookup(
-        source, result, rounded_floats(source, result, elu, target.rules.saturating_cast), target
+        source,
+        result,
+        rounded_floats(source, result, function, target.rules.saturating_cast),
+        target,
     )
 
 
@@ -83,24 +81,10 @@ def lower_gelu(node: Node, target: Target) -> tuple[Alternative, ...]:
     if source.dtype == "float32":
         function = "gelu_tanh" if is_approximate else "gelu"
         return _floats(function, source, result, target)
-    tanh = float_function(target.rules.float_function, "tanhf")
-    erfc = float_function(target.rules.float_function, "erfcf")
-    half, one = np.float32(0.5), np.float32(1)
-
-    def gelu(values: Floats) -> Floats:
-        if is_approximate:
-            # M_2_SQRTPI * M_SQRT1_2
-            factor = np.float32(math.sqrt(2 / math.pi))
-            cubic = values + np.float32(0.044715) * values * values * values
-            cdf2 = one + tanh(factor * cubic)
-        else:
-            cdf2 = erfc(values * np.float32(-math.sqrt(0.5)))
-        results: Floats = half * values * cdf2
-        return results
-
+    of_floats = gelu(is_approximate, target.rules.float_function)
     if source.dtype == "int16":
-        return lookup(source, result, interpolated_floats(source, result, gelu), target)
-    results = rounded_floats(source, result, gelu, target.rules.saturating_cast)
+        return lookup(source, result, interpolated_floats(source, result, of_floats), target)
+    results = rounded_floats(source, result, of_floats, target.rules.saturating_cast)
     return lookup(source, result, results, target)
 
 

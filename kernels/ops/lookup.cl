@@ -50,6 +50,61 @@ TILE(lookup_vector) {
 KERNEL(lookup_vector)
 #endif
 
+#if USES_LOOKUP_ROW
+// output[i] = table[i % TABLES][input[i]]: each channel, of the innermost dimension, has a table
+// tile: TILE_ITEMS elements, one a work-item; tiles: ceil(elements / TILE_ITEMS)
+TILE(lookup_row) {
+  TILE_RANGE(ELEMENTS);
+  global const uchar* input = (global const uchar*)(arena + INPUT) + start;
+  global const uchar* table = constants + TABLE;
+  global uchar* output = (global uchar*)(arena + OUTPUT) + start;
+  for (int i = get_local_id(0); i < count; i += get_local_size(0))
+    output[i] = table[(start + i) % TABLES * 256 + input[i]];
+}
+
+KERNEL(lookup_row)
+#endif
+
+#if USES_LOOKUP_COLUMNS
+// The same for four neighbours, one load and one store. A row has as many channels as make fours,
+// several pixels' if need be; the last four of all may be fewer.
+// tile: TILE_ROWS rows of TILE_COLUMNS fours, whose tables stay in a near cache, one a work-item;
+// tiles: ceil(columns / TILE_COLUMNS) * ROW_TILES
+TILE(lookup_columns) {
+  const int columns = COLUMNS;
+  const int first_column = tile / ROW_TILES * TILE_COLUMNS;
+  const int width = min(TILE_COLUMNS, columns - first_column);
+  const int first_row = tile % ROW_TILES * TILE_ROWS;
+  const int rows = min(TILE_ROWS, ROWS - first_row);
+  global const uchar* table = constants + TABLE + first_column * 1024;
+  // The work-items, side by side along a row, and as many rows as there are work-items for.
+  const int across = min(width, (int)get_local_size(0));
+  const int down = (int)get_local_size(0) / across;
+  const int own_column = (int)get_local_id(0) % across;
+  const int own_row = (int)get_local_id(0) / across;
+  for (int row = own_row; row < rows && own_row < down; row += down) {
+    const int start = ((first_row + row) * columns + first_column) * 4;
+    const int left = ELEMENTS - start;
+    global const uint* input = (global const uint*)(arena + INPUT + start);
+    global uint* output = (global uint*)(arena + OUTPUT + start);
+    const int whole = left < width * 4 ? left / 4 : width;
+    for (int column = own_column; column < whole; column += across) {
+      global const uchar* own = table + column * 1024;
+      const uint in = input[column];
+      output[column] = (uint)own[in & 255u] | (uint)own[256u + (in >> 8 & 255u)] << 8 |
+                       (uint)own[512u + (in >> 16 & 255u)] << 16 |
+                       (uint)own[768u + (in >> 24)] << 24;
+    }
+    if (whole < width && own_column == 0) {
+      for (int k = whole * 4; k < left; k++)
+        ((global uchar*)output)[k] = table[k * 256 + ((global const uchar*)input)[k]];
+    }
+  }
+}
+
+KERNEL(lookup_columns)
+#endif
+
 #if USES_LOOKUP_VNNI || USES_LOOKUP_AVX2
 // By vectors of x86, for tables of 256 bytes: a byte's low half chooses among sixteen answers, in
 // each of sixteen vectors, and its high half says which of the vectors is right.

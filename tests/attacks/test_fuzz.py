@@ -186,7 +186,7 @@ def test_drawing_covers_every_pass(name: str) -> None:
             return False
 
     chains = (function for _, function in transformers.OFTEN)
-    pieces = (sums.padded, sums.residual, moves.shuffle, functions.silu, *chains)
+    pieces = (sums.padded, sums.residual, moves.shuffle, functions.pointwise, *chains)
     for number in range(200):
         graph = drawn(number, pieces)
         whole = partition_of(graph, range(len(graph.nodes)))
@@ -644,7 +644,7 @@ def test_death_of_child_is_a_finding() -> None:
 
 
 def test_some_drawn_graphs_are_float16() -> None:
-    graphs = [of_number(number) for number in (127, 160, 255)]
+    graphs = [of_number(number) for number in (31, 127, 211)]
     assert all(any(t.dtype == "float16" for t in each.tensors) for each in graphs)
     assert not any(t.dtype == "float32" for each in graphs for t in each.tensors)
     ways = ways_of(graphs[0], ())

@@ -6,6 +6,7 @@ The host fills them with the arithmetic of TFLite's kernels, which may use table
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -16,10 +17,16 @@ from numpy.typing import NDArray
 from delegate.errors import Unsupported
 from delegate.graph.ir import Tensor
 from delegate.isa import LOOKUPS
-from delegate.launch import Alternative, Constant, Launch, Params, element_type
+from delegate.launch import Alternative, Constant, Defines, Launch, Params, element_type
 from delegate.ops._checks import quantized
 from delegate.ops._checks.node import require_same_shape
-from delegate.ops._launches.tiles import LEAST_ELEMENTS, by_elements, by_share, launch_over
+from delegate.ops._launches.tiles import (
+    LEAST_ELEMENTS,
+    by_elements,
+    by_share,
+    launch_of,
+    launch_over,
+)
 from delegate.ops._launches.types import copy_type, type_of_bytes
 from delegate.ops._numbers import ceil_div, fixed_point
 from delegate.ops._numbers.c_library import float_function
@@ -27,6 +34,7 @@ from delegate.target import Target
 
 # Elements per work-item: a word of 8-bit values, two words of 16-bit ones.
 _LANES = 4
+_TILE_COLUMNS = 16  # fours of channels in a tile, whose tables fit a CPU's first cache
 
 # All values an element can have, in the order of their bit patterns -> the table's entries.
 TableFunction = Callable[[NDArray[np.int64]], NDArray[Any]]
@@ -92,6 +100,55 @@ def lookup(
         fitting = []
     best = [of_vectors(isa, size) for isa, size in fitting[:1]]
     return (*best, Alternative(f"vector {_LANES}", (vectors,)), fallback)
+
+
+def lookup_by_channel(
+    source: Tensor, result: Tensor, function: TableFunction, tables: int, target: Target
+) -> tuple[Alternative, ...]:
+    """Return the alternatives that map each 8-bit element by the table of its channel.
+
+    `function`: as in `lookup`. `tables`: size of the last dimension, the channels.
+
+    Shapes:
+        of the function's result: (tables, 256)
+    Raises:
+        Unsupported: an output of another shape, empty tensors.
+    """
+    elements = require_same_shape(source, result)
+
+    def entries() -> NDArray[Any]:
+        values = np.arange(256, dtype=np.uint8).view(source.dtype).astype(np.int64)
+        return np.ascontiguousarray(function(values)).astype(result.dtype)
+
+    params: Params = {"input": source, "output": result, "elements": elements}
+    table = Constant(256 * tables, entries)
+    fields = params | {"tables": tables, "table": table}
+    defines: Defines = {"INDEX": "uchar", "ELEM": "uchar"}
+    tiling = by_elements(elements, target)
+    plain = Alternative("plain", (launch_over("lookup", "lookup_row", tiling, fields, defines),))
+    repeats = _LANES // math.gcd(_LANES, tables)  # until a row is whole fours
+    if elements < repeats * tables:
+        return (plain,)
+    columns = repeats * tables // _LANES
+    width = min(columns, _TILE_COLUMNS)
+    rows = ceil_div(elements, repeats * tables)
+    tiling = by_elements(rows * width, target, LEAST_ELEMENTS // _LANES)
+    tile_rows = max(1, tiling.tile_items // width)
+    fields = params | {
+        "columns": columns,
+        "tile_columns": width,
+        "rows": rows,
+        "tile_rows": tile_rows,
+        "row_tiles": ceil_div(rows, tile_rows),
+        "table": table if repeats == 1 else _repeated(table, repeats),
+    }
+    tiles = ceil_div(columns, width) * ceil_div(rows, tile_rows)
+    launch = launch_of("lookup", "lookup_columns", tiles, tiling.group_items, fields, defines)
+    return Alternative(f"columns {_LANES}", (launch,)), plain
+
+
+def _repeated(table: Constant, times: int) -> Constant:
+    return Constant(table.size_bytes * times, lambda: np.tile(table.pack(), (times, 1)))
 
 
 def rounded_floats(

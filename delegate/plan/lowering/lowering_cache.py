@@ -67,15 +67,19 @@ class LoweringCache(dict[Node, Alternatives]):
 
     def _key(self, node: Node) -> Hashable:
         """Return everything `lower` reads of a node, and which of its tensors are identical."""
-        if node.body is not None:
+        if node.body is not None and not node.op.islower():
             raise _UnlikeError
-        tensors = _tensors(node)
+        # A fused node may have those that it stands for.
+        nodes = (node, *(() if node.body is None else node.body.nodes))
+        tensors = [tensor for each in nodes for tensor in _tensors(each)]
         places = {tensor: place for place, tensor in enumerate(dict.fromkeys(tensors))}
-        lengths = len(node.inputs), len(node.outputs), len(node.inner)
         facts = tuple(None if t is None else self._facts_of(t) for t in places)
         # repr, as 0.0 == -0.0.
-        of_node = node.op, node.version, node.is_custom, repr(node.options), lengths
-        return of_node, tuple(places[tensor] for tensor in tensors), facts
+        of_nodes = tuple(
+            (each.op, each.version, each.is_custom, repr(each.options), *_lengths(each))
+            for each in nodes
+        )
+        return of_nodes, tuple(places[tensor] for tensor in tensors), facts
 
     def _facts_of(self, tensor: Tensor) -> Hashable:
         if tensor not in self._facts:
@@ -89,6 +93,10 @@ class _UnlikeError(Exception):
 
 def _tensors(node: Node) -> tuple[Tensor | None, ...]:
     return (*node.inputs, *node.outputs, *node.inner, *node.intermediates)
+
+
+def _lengths(node: Node) -> tuple[int, ...]:
+    return len(node.inputs), len(node.outputs), len(node.inner)
 
 
 def _facts(tensor: Tensor) -> Hashable:

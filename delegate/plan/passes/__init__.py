@@ -14,22 +14,22 @@ from delegate.plan.passes import (
     fuse_layer_norm,
     fuse_logistic,
     fuse_pad,
+    fuse_pointwise,
     fuse_rms_norm,
     fuse_rope,
     fuse_scale,
     fuse_shifts,
     fuse_shuffle,
-    fuse_silu,
 )
 from delegate.plan.passes.matching import Find, fused
 
-# In the order in which they run: a convolution that pads may also absorb an ADD, and a gate
-# contains the pair that fuse_logistic matches.
+# In the order in which they run: a convolution that pads may also absorb an ADD, chains that begin
+# and end with 8 bits contain float nodes, and a gate contains the pair that fuse_logistic matches.
 PASSES: Mapping[str, Find] = {
     "fuse_pad": fuse_pad.found_at,
     "fuse_add": fuse_add.found_at,
     "fuse_shuffle": fuse_shuffle.found_at,
-    "fuse_silu": fuse_silu.found_at,
+    "fuse_pointwise": fuse_pointwise.found_at,
     "fuse_attention": fuse_attention.found_at,
     "fuse_rms_norm": fuse_rms_norm.found_at,
     "fuse_layer_norm": fuse_layer_norm.found_at,

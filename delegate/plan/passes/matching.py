@@ -15,14 +15,17 @@ Find = Callable[[DefUse, Node], Match | None]  # returns the match at a node
 
 
 def fused(partition: Partition, accepts: Callable[[Node], bool], find: Find) -> Partition:
-    """Return the partition with each match replaced, if the new node is accepted."""
+    """Return the partition with each match replaced, if the new node is accepted.
+
+    Of matches that share nodes the last one is replaced, which is the longest of a chain.
+    """
     links = DefUse(partition)
     new: dict[Node, Node | None] = {}
-    for node in partition.nodes:
-        if (found := find(links, node)) is not None:
+    for node in reversed(partition.nodes):
+        found = None if node in new else find(links, node)
+        if found is not None and new.keys().isdisjoint(found[0]) and accepts(found[1]):
             nodes, made = found
-            if accepts(made):
-                new |= {**dict.fromkeys(nodes), nodes[-1]: made}
+            new |= {**dict.fromkeys(nodes), nodes[-1]: made}
     return partition.with_nodes(new)
 
 

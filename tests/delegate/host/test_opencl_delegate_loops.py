@@ -17,7 +17,7 @@ from delegate.isa import ORDERS
 from delegate.run.executor import Executor
 from tests.support.compare import inputs_for, interpreter, invoke, refusals
 from tests.support.model import graph_of, op, t
-from tests.support.nets import assert_equal_outputs, delegate_for, image
+from tests.support.nets import POOL, assert_equal_outputs, delegate_for, image
 from tests.support.shared import model_path
 from tests.support.subgraphs import two_signatures
 from tests.support.tiers import slow
@@ -40,7 +40,7 @@ def pooled(_: Tensor, own: Sequence[Tensor]) -> tuple[Sequence[Node], Sequence[T
 def between(rounds: int | Tensor, *shape: int) -> Graph:
     """Return a loop between two nodes, over pictures of variable height."""
     x, before, after = image(*shape), image(*shape), image(*shape)
-    first = op("RELU", [x], [before])
+    first = op("AVERAGE_POOL_2D", [x], [before], POOL)
     looped = loop(rounds, [before, x], pooled)
     last = op("RELU6", [looped.outputs[-1]], [after])
     inputs = [x, rounds] if isinstance(rounds, Tensor) else [x]
@@ -242,11 +242,11 @@ def test_launches_belong_to_the_loop(device: DeviceInfo) -> None:
     delegate = delegate_for(model, device, profiling=True)
     interp = interpreter(model, delegate)
     (run,) = delegate.timed_runs(lambda: invoke(interp, inputs_for(graph)[0]) and None)
-    expected = [(0, "RELU"), *[(1, "WHILE")] * 3, (2, "RELU6")]
+    expected = [(0, "AVERAGE_POOL_2D"), *[(1, "WHILE")] * 3, (2, "RELU6")]
     assert [(each.node, each.op) for each in run.launches] == expected
     steps = delegate.step_through(lambda: invoke(interp, inputs_for(graph)[0]) and None)
     assert [(each.node, each.op, len(each.launches)) for each in steps] == [
-        (0, "RELU", 1),
+        (0, "AVERAGE_POOL_2D", 1),
         (1, "WHILE", 3),
         (2, "RELU6", 1),
     ]

@@ -37,7 +37,7 @@ FUSED = {
     "rope",
     "scaled",
     "silu_mul",
-    "silu",
+    "pointwise",
     "to_floats",
     "to_halves",
 }  # no file has them

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Small networks: op combinations of real models, several outputs, computed shapes."""
+"""Small networks: op combinations of real models, several outputs."""
 
 from __future__ import annotations
 
@@ -19,12 +19,10 @@ from tflite_opencl.models.build import (
     constant,
     dtype_of,
     graph,
-    node,
     numbers,
     seeded,
     sizes,
     tensor,
-    usual,
 )
 
 # Scale and zero point of layers' results: as in trained networks, so that values neither
@@ -185,6 +183,38 @@ def _swish(chain: _Chain) -> list[Tensor]:
     return [chain.pool(chain.add("MUL", [made, share], _PLAIN, version))]
 
 
+def _batch_norm(chain: _Chain) -> list[Tensor]:
+    # Before a convolution no converter can fold it away: DenseNet.
+    made = chain.source
+    kind = chain.dtype
+    rng, channels = seeded(kind, made.shape), made.shape[3:]
+    for op, fused in (("MUL", "NONE"), ("ADD", "RELU")):
+        if kind == "float32":
+            row = constant(rng.normal(1, 0.5, channels).astype(kind))
+        else:
+            limits = np.iinfo(kind)
+            values = rng.integers(limits.min, limits.max, channels, kind, endpoint=True)
+            row = constant(values, 2 / int(limits.max), 0 if kind == "int16" else 5)
+        options = {"fused_activation_function": fused}
+        version = {"int8": 2, "int16": 4 if op == "MUL" else 2}.get(kind, 1)
+        made = chain.add(op, [made, row], options, version, _TOTAL)
+    return [chain.conv(made, 8, 1)]
+
+
+def _floats_between(chain: _Chain) -> list[Tensor]:
+    # Converters leave an op in floats if they know no quantised form of it.
+    made = chain.conv(chain.source, 8)
+    row = constant(seeded(made.shape).normal(1, 0.5, made.shape[3:]).astype(np.float32))
+    inner = [("MUL", _PLAIN, [row]), ("RELU6", {}, []), ("ABS", {}, [])]
+    if chain.dtype != "float32":
+        inner = [("DEQUANTIZE", {}, []), *inner]
+    for op, options, others in inner:
+        version = VERSIONS.get(made.dtype, 1) if op == "DEQUANTIZE" else 1
+        chain.nodes.append(step(op, [made, *others], [tensor((1,))], options, version))
+        (made,) = chain.nodes[-1].outputs
+    return [made if chain.dtype == "float32" else chain.add("QUANTIZE", [made], out=_RESULT)]
+
+
 _CHAINS: tuple[Callable[[_Chain], list[Tensor]], ...] = (
     _conv_relu_pool,
     _conv_mean_softmax,
@@ -200,6 +230,8 @@ _CHAINS: tuple[Callable[[_Chain], list[Tensor]], ...] = (
     _split_and_join,
     _concat_of_branches,
     _swish,
+    _batch_norm,
+    _floats_between,
 )
 _BY_NAME = {chain.__name__.removeprefix("_"): chain for chain in _CHAINS}
 
@@ -218,66 +250,3 @@ def chain_graph(name: str, kind: str, shape: Shape) -> Graph:
     chain = _Chain(kind, shape)
     outputs = _BY_NAME[name](chain)
     return graph(chain.nodes, [chain.source], outputs)
-
-
-def computed_shapes() -> Iterator[Case]:
-    """Yield the cases of SHAPE, RANK, RANGE and WHERE: inferred before a run, as here."""
-    for kind, shape, index in itertools.product(
-        ("uint8", "int8", "16x8", "float32"), ((2, 3, 4), (1, 5, 7, 3)), ("int32", "int64")
-    ):
-        detail = f"reshape-in{sizes(shape)}-{index}"
-        yield case("shape", kind, detail, _computed_reshape, shape, dtype_of(kind), index)
-    for shape in ((3,), (2, 3, 4), (1, 5, 7, 3, 2)):
-        yield case("rank", "int32", f"add-in{sizes(shape)}", _add_rank, shape)
-    for dtype, (start, limit, delta) in (
-        ("int32", (0, 7, 1)),
-        ("int32", (9, -4, -3)),
-        ("float32", (0.5, 3.0, 0.1)),
-        ("float32", (1.0, -1.0, -0.7)),
-    ):
-        detail = f"add-{start:g}_{limit:g}_{delta:g}"
-        yield case("range", dtype, detail, _add_range, dtype, (start, limit, delta))
-
-    for shape in ((7,), (2, 3, 4), (1, 5, 7, 3)):
-        yield case("where", "int64", f"add-in{sizes(shape)}", _add_where, shape)
-
-
-def _add_where(shape: Shape) -> Graph:
-    holds = seeded(shape).random(shape) < 0.4
-    count = int(np.count_nonzero(holds))
-    source, places, result = (tensor((count, len(shape)), "int64", limits=(-9, 9)) for _ in "abc")
-    nodes = [node("WHERE", [constant(holds)], [places])]
-    return graph([*nodes, node("ADD", [source, places], [result], version=4)])
-
-
-def _add_rank(shape: Shape) -> Graph:
-    source, rank = tensor(shape, "int32", limits=(-1000, 1000)), tensor((), "int32")
-    result = tensor(shape, "int32")
-    return graph([node("RANK", [source], [rank]), node("ADD", [source, rank], [result])])
-
-
-def _add_range(dtype: str, ends: tuple[float, float, float]) -> Graph:
-    found = step("RANGE", [numbers(each, dtype) for each in ends], [tensor((1,), dtype)])
-    (places,) = found.outputs
-    source = tensor((2, *places.shape), dtype, limits=(-1000, 1000))
-    return graph([found, step("ADD", [source, places], [tensor((1,), dtype)])])
-
-
-def _computed_reshape(shape: Shape, dtype: str, index: str) -> Graph:
-    """Return a RESHAPE to (batch, -1), computed in the graph from the input's shape.
-
-    Converters emit this for Flatten layers. int64 shapes are cast to int32.
-    """
-    batch, rest = shape[0], int(np.prod(shape[1:]))
-    source, computed = usual(shape, dtype), tensor((len(shape),), index)
-    steps = [node("SHAPE", [source], [computed], {"out_type": index})]
-    if index != "int32":
-        steps.append(node("CAST", [computed], [tensor(computed.shape, "int32")]))
-    first, both = tensor((), "int32"), tensor((2,), "int32")
-    ends: list[Tensor] = [steps[-1].outputs[0], *(numbers([at]) for at in (0, 1, 1))]
-    steps += [
-        node("STRIDED_SLICE", ends, [first], {"shrink_axis_mask": 1}),
-        node("PACK", [first, numbers(rest)], [both], {"axis": 0, "values_count": 2}),
-        node("RESHAPE", [source, both], [usual((batch, rest), dtype)]),
-    ]
-    return graph(steps)

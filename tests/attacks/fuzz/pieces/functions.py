@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from delegate.inspect import Quantization
+from delegate.inspect import Quantization, Tensor
 from tests.attacks.fuzz.drawing import QUANT, Pen, Skip, numbers_of, scale_of
 from tflite_opencl.conformance.cases.detections import post_process, suppression
 from tflite_opencl.conformance.cases.stablehlo import reduced_windows
@@ -76,13 +76,28 @@ def windows(pen: Pen) -> None:
     pen.join(result)
 
 
-def silu(pen: Pen) -> None:
-    """A tensor times its LOGISTIC, as converters write SiLU."""
-    x = pen.source()
-    (share,) = pen.add("LOGISTIC", [x])
-    pen.hide(share)
-    pair = pen.one_of(([x, share], [share, x]))
-    pen.add("MUL", pair, {"fused_activation_function": pen.one_of(FUSED)})
+def pointwise(pen: Pen) -> None:
+    """Nodes of one tensor and constants: batch norm, SiLU, and floats between 8 bits."""
+    x = last = pen.source()
+    inner: list[Tensor] = []
+    if x.dtype in ("uint8", "int8") and pen.may(0.3):
+        (last,) = pen.add("DEQUANTIZE", [x], dtype="float32")
+        inner.append(last)
+    for _ in range(pen.one_of((1, 2, 2, 3, 4))):
+        if pen.may(0.4):
+            op = pen.one_of(("RELU", "RELU6", "LEAKY_RELU", "LOGISTIC", "HARD_SWISH", "TANH"))
+            (last,) = pen.add(op, [last], {"alpha": 0.3} if op == "LEAKY_RELU" else {})
+        else:
+            shape = pen.one_of(((), (1,), last.shape[-1:], last.shape[-1:]))
+            others = [last, x if x.dtype == last.dtype else last]
+            y = pen.one_of(others) if pen.may(0.4) else pen.constant(shape, last.dtype)
+            (last,) = _combined(pen, pen.one_of(("ADD", "SUB", "MUL", "MUL")), last, y)
+        inner.append(last)
+    if last.dtype == "float32" and x.dtype != "float32":
+        pen.add("QUANTIZE", [last], dtype=x.dtype, about=scale_of(x))
+        pen.hide(last)
+    for each in inner[:-1]:
+        pen.hide(each)
 
 
 def prelu(pen: Pen) -> None:
@@ -100,6 +115,10 @@ def pair(pen: Pen) -> None:
         y = pen.constant(shape, x.dtype, data=data)
     else:
         y = pen.operand(shape, x.dtype, numbers_of(x) if pen.may(0.5) else None)
+    _combined(pen, op, x, y)
+
+
+def _combined(pen: Pen, op: str, x: Tensor, y: Tensor) -> list[Tensor]:
     options: dict[str, Any] = {}
     if op in ("ADD", "SUB", "MUL", "DIV"):
         options["fused_activation_function"] = pen.one_of(FUSED)
@@ -113,7 +132,7 @@ def pair(pen: Pen) -> None:
             op, left * right * values
         )
     operands = [y, x] if pen.may(0.3) and y.data is None else [x, y]
-    pen.add(op, operands, options, about=about)
+    return pen.add(op, operands, options, about=about)
 
 
 def several(pen: Pen) -> None:
@@ -271,7 +290,7 @@ def requantize(pen: Pen) -> None:
 
 # Frequencies.
 OFTEN = (
-    (6, pair), (8, same), (1, silu), (1, prelu), (3, reduce),
+    (6, pair), (8, same), (2, pointwise), (1, prelu), (3, reduce),
     (3, requantize), (1, select), (1, compare), (1, angle), (1, plain), (2, along_an_axis),
     (1, top), (1, composite), (1, embedding), (1, boxes), (1, frequencies), (1, windows),
     (1, several),

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from delegate.errors import Unsupported
 from delegate.inspect import Tensor
 from delegate.launch import Constant
-from delegate.ops._launches.lookup import lookup
+from delegate.ops._launches.lookup import lookup, lookup_by_channel
 from tests.support.cases import AVX2, LANES_8, SIMT, VNNI, only_launch
 from tests.support.model import t
 
@@ -96,3 +96,28 @@ def test_refusals(source: Tensor, result: Tensor, reason: str) -> None:
     with pytest.raises(Unsupported) as caught:
         lookup(source, result, identity, SIMT.target)
     assert str(caught.value) == reason
+
+
+@pytest.mark.parametrize(("channels", "repeats"), [(64, 1), (6, 2), (3, 4)])
+def test_a_table_for_each_channel(channels: int, repeats: int) -> None:
+    def shifted(values: NDArray[np.int64]) -> NDArray[np.int64]:
+        return values + np.arange(channels)[:, None]
+
+    x, y = (t((5, 7, channels), "uint8") for _ in range(2))
+    columns, plain = lookup_by_channel(x, y, shifted, channels, LANES_8.target)
+    row, fours = only_launch(plain), only_launch(columns)
+    assert (row.kernel, fours.kernel) == ("lookup_row", "lookup_columns")
+    assert row.params["tables"] == channels
+    assert fours.params["columns"] == repeats * channels // 4
+    for launch, times in ((row, 1), (fours, repeats)):
+        table = launch.params["table"]
+        assert isinstance(table, Constant)
+        packed = table.pack()
+        assert packed.nbytes == table.size_bytes
+        own = (np.arange(256) + np.arange(channels)[:, None]).astype(np.uint8)
+        assert (packed == np.tile(own, (times, 1))).all()
+    # A table that both read is packed once.
+    assert (row.params["table"] is fours.params["table"]) == (repeats == 1)
+    few = t((1, channels - 1), "uint8"), t((1, channels - 1), "uint8")
+    (only,) = lookup_by_channel(*few, shifted, channels, LANES_8.target)
+    assert only.name == "plain"

@@ -15,6 +15,7 @@ from delegate.graph.ir import Node, Tensor
 from delegate.launch import Alternative, Constant, is_temporary
 from delegate.plan.lowering.lowering_cache import LoweringCache
 from delegate.target import Target
+from tests.support.fused import fused
 from tests.support.model import const, op, t
 
 SIZE = (2, 3, 16)
@@ -169,3 +170,20 @@ def test_cache_belongs_to_target(lowered_nodes: list[Node]) -> None:
     assert lowered_nodes == [one]
     LoweringCache().lower(other, Target())
     assert lowered_nodes == [one, other]
+
+
+def test_a_fused_node_is_compared_by_the_nodes_it_stands_for(lowered_nodes: list[Node]) -> None:
+    def chain(factor: int, activation: str = "RELU") -> Node:
+        x, y, z = (t((4, 8, 16), "int8", 0.1) for _ in range(3))
+        factors = const(np.full(16, factor, np.int8), 0.02)
+        nodes = [op("MUL", [x, factors], [y], NONE), op(activation, [y], [z])]
+        return fused(nodes, ["fuse_pointwise"])
+
+    nodes = [chain(7), chain(7), chain(8), chain(7, "RELU6")]
+    for target in TARGETS:
+        lowered_nodes.clear()
+        cache = LoweringCache()
+        found = [cache.lower(node, target) for node in nodes]
+        assert [node for node in lowered_nodes if node in nodes] == [nodes[0], *nodes[2:]]
+        for node, alternatives in zip(nodes, found, strict=True):
+            assert words(alternatives, node) == words(ops.lower(node, target), node)
