@@ -9,6 +9,8 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from delegate import Options
+from delegate.inspect import PRECISIONS
+from tflite_opencl.console.errors import UsageError
 
 N = TypeVar("N", int, float)
 MOST_SECONDS = 1_000_000
@@ -190,3 +192,11 @@ class OutputPath(str):
 def output_path(text: str) -> OutputPath:
     """Return the path of an output file or folder."""
     return OutputPath(path(text))
+
+
+def precision_of(precision: str, allow_fp16: bool) -> str:
+    """Return Options.precision by both flags. Raises: UsageError: they name two."""
+    _, fp16, ieee = PRECISIONS
+    if allow_fp16 and precision == ieee:
+        raise UsageError("--allow_fp16 is --precision fp16, but --precision is ieee: give one")
+    return fp16 if allow_fp16 else precision

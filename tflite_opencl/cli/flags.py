@@ -32,6 +32,7 @@ from tflite_opencl.cli.flag_values import (
     path,
     placement,
     positive,
+    precision_of,
     shard,
     threads,
     truth,
@@ -43,7 +44,6 @@ from tflite_opencl.console.exit_codes import USAGE
 from tflite_opencl.console.files import keep
 
 PLACED_THREADS = 4  # as many as label_image gives the CPU by default
-FP32, FP16, IEEE = PRECISIONS
 DOCUMENTS = ("json", "csv", "html", "markdown")
 _STDOUT = "; - is stdout, which then holds nothing else"
 
@@ -187,7 +187,7 @@ def add_device_arguments(
     add_flags(parser, "device", "device_profile", "plan", exclude_ops=(), tune=tune)
     if may_leave:
         add_flag(parser, "placement", "device")
-    add_flags(parser, precision=FP32, allow_fp16=False)
+    add_flags(parser, precision=PRECISIONS[0], allow_fp16=False)
 
 
 def options_of(given: argparse.Namespace, graphs: Iterable[Graph], profiling: bool) -> Options:
@@ -207,13 +207,6 @@ def options_of(given: argparse.Namespace, graphs: Iterable[Graph], profiling: bo
         plan=getattr(given, "plan", None),
         placement=getattr(given, "placement", "device"),
     )
-
-
-def precision_of(precision: str, allow_fp16: bool) -> str:
-    """Return Options.precision by both flags. Raises: UsageError: they name two."""
-    if allow_fp16 and precision == IEEE:
-        raise UsageError("--allow_fp16 is --precision fp16, but --precision is ieee: give one")
-    return FP16 if allow_fp16 else precision
 
 
 def keep_inputs(given: Mapping[str, Any], *more: str) -> None:

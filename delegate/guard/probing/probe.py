@@ -83,7 +83,7 @@ def _fault(info: DeviceInfo, profile: DeviceProfile | None, test: Trial) -> str:
         if (answer := response.outcomes.get(test)) is not None:
             return "" if answer == PASSED else answer
     # Imported lazily, as in `_digests`.
-    from delegate.guard.probing.self_tests import advice
+    from delegate.guard.probing.remedies import advice
 
     child_exit = response.exit
     why = (

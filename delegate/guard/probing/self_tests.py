@@ -6,7 +6,6 @@ A test builds a small kernel, runs it and compares its output.
 
 from __future__ import annotations
 
-import os
 import signal
 import time
 from collections.abc import Mapping, Sequence
@@ -23,6 +22,7 @@ from delegate.graph.ir import Tensor
 from delegate.guard.children import process
 from delegate.guard.children.trials import DEVICE, FRESH, PASSED
 from delegate.guard.probing import ieee_tests
+from delegate.guard.probing.remedies import advice
 from delegate.isa import BY_NAME, LANES16, OWN_BUILTINS, PARAMS_ARGUMENT, Feature
 from delegate.launch import Alternative, Constant, Launch, Params, Schedule, Step
 from delegate.ops._numbers import fixed_point
@@ -31,12 +31,12 @@ from delegate.plan.dispatch.planned import planned_executor
 from delegate.plan.record import PERSISTENT
 from delegate.profiles import DeviceProfile
 from delegate.run.device import Device
-from delegate.run.device_list import PERMISSION_HINT, DeviceInfo
+from delegate.run.device_list import DeviceInfo
 from delegate.run.dot_products import is_accelerated
-from delegate.run.driver_caches import obstacles
 from delegate.run.executor import Executor
 
-_WRONG, _LANES16_SECONDS = "other numbers than expected", 10  # of CPU time
+_WRONG = "other numbers than expected"
+_LANES16_SECONDS = 10  # of CPU time
 # PoCL unloads its built-in library with the last context: half a second for each test.
 _open_devices: list[Device] = []
 
@@ -283,20 +283,3 @@ def run_self_test(info: DeviceInfo, proven: Sequence[str], profile: DeviceProfil
         return f"{' '.join(str(error).split())}{advice(info, str(error))}"
     finally:
         signal.setitimer(signal.ITIMER_PROF, 0)
-
-
-def advice(info: DeviceInfo, text: str) -> str:
-    """Return what to install if a driver fails with this text; "" if unknown."""
-    if "Portable Computing Language" not in info.platform:
-        return ""
-    if not os.environ.get("PATH"):
-        return "; PATH is not set: PoCL looks there for the linker of its kernels"
-    if "unknown target CPU" in text:
-        return (
-            "; this PoCL's LLVM is older than the CPU: install a newer PoCL, on Debian "
-            "pocl-opencl-icd"
-        )
-    if "clCreateContext" in text or "clCreateCommandQueue" in text:  # nothing was compiled yet
-        return f"; {PERMISSION_HINT}" if "OUT_OF_HOST_MEMORY" in text else ""
-    install = "PoCL from PyPI links kernels with gcc: install gcc and libc6-dev"
-    return f"; {obstacles() or install}".removesuffix("; ")

@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import pytest
 
 from delegate import DeviceInfo, list_devices
-from delegate.guard.probing.self_tests import advice
+from delegate.guard.probing.remedies import advice
 from delegate.inspect import write_model
 from delegate.run import driver_caches
 from tests.support.nets import conv_pool

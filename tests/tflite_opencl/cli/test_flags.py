@@ -12,6 +12,7 @@ import pytest
 
 from benchmarks.command import parser as benchmarks_parser
 from tflite_opencl.cli.command_line import subparsers
+from tflite_opencl.cli.flag_values import precision_of
 from tflite_opencl.cli.flags import (
     DOCUMENTS,
     SHARED,
@@ -19,7 +20,6 @@ from tflite_opencl.cli.flags import (
     add_models,
     model_of,
     models_of,
-    precision_of,
     require_documents,
     shown,
 )
