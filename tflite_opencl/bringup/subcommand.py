@@ -22,7 +22,16 @@ from tflite_opencl.console.exit_codes import NOT_SO
 from tflite_opencl.faults.layout import formatted
 from tflite_opencl.faults.preprocessor import MacroExpander
 from tflite_opencl.faults.program import FaultReport, write_fault
-from tflite_opencl.faults.trial import RIGHT, FaultCase, NoFault, Replayer, ReplayResult, sized
+from tflite_opencl.faults.trial import (
+    ERROR,
+    RIGHT,
+    WRONG,
+    FaultCase,
+    NoFault,
+    Replayer,
+    ReplayResult,
+    sized,
+)
 from tflite_opencl.interpreters.runtime import runtime_if_any
 
 HELP = "bring up a new driver: 45 steps from a buffer to MobileNet V1, and what each lacks"
@@ -93,7 +102,7 @@ def _climbed(replayer: Replayer, output: str | None) -> Iterator[StepOutcome]:
             try:
                 found = replayer.outcome(fault)
             except NoFault as error:  # the device is gone
-                found = ReplayResult("error", str(error))
+                found = ReplayResult(ERROR, str(error))
             folder = ""
             if found.kind != RIGHT and output and step.body:
                 folder = str(Path(output) / f"{number:02}-{_slug(step.name)}")
@@ -154,7 +163,7 @@ def _models(info: DeviceInfo, output: str | None, count: int) -> Iterator[StepOu
         text = str(answers[0]) if answers else str(ended)
         is_right = "no node is wrong" in text and "not compared, because the CPU" not in text
         detail = next(filter(None, reversed(text.splitlines())), "")
-        kind = RIGHT if is_right else "wrong result"
+        kind = RIGHT if is_right else WRONG if "the first wrong node" in text else ERROR
         is_written = bool(folder) and Path(folder).is_dir()
         yield StepOutcome(number, name, kind, detail, folder if is_written else "")
 
