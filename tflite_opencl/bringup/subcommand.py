@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import argparse
+import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,10 +34,14 @@ from tflite_opencl.faults.trial import (
     sized,
 )
 from tflite_opencl.interpreters.runtime import runtime_if_any
+from tflite_opencl.models.default_model import DefaultModelError, default_model
 
-HELP = "bring up a new driver: 45 steps from a buffer to MobileNet V1, and what each lacks"
+HELP = "bring up a new driver: 45 steps, from a buffer to a whole model, and what is lacking"
 EXAMPLES = (
-    ("tflite-opencl bringup --device rusticl --output bug", "each failing step as a C program"),
+    (
+        "tflite-opencl bringup --device rusticl -m mobilenet_v1.tflite --output bug",
+        "each failing step as a C program",
+    ),
 )
 _VERIFY = "tflite_opencl.verify.child"
 _VERIFY_SECONDS = 1800.0
@@ -66,6 +71,7 @@ class StepOutcome:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add this subcommand's arguments."""
     add_flag(parser, "device", more="; the first one if not given")
+    add_flag(parser, "tflite_model", None, " of the last two steps (default: the embedded one)")
     parser.add_argument(
         "--output",
         type=OutputPath,
@@ -86,7 +92,7 @@ def run(options: argparse.Namespace) -> str:
         raise CommandError(f"the device cannot be opened: {error}") from error
     with replayer:
         outcomes = [*_climbed(replayer, options.output)]
-    outcomes += _models(replayer.info, options.output, len(outcomes))
+    outcomes += _models(replayer.info, options.tflite_model, options.output, len(outcomes))
     text = _page(replayer.info, outcomes)
     if any(each.kind != RIGHT for each in outcomes):
         raise CommandError(text, NOT_SO)
@@ -146,26 +152,42 @@ def _slug(name: str) -> str:
     return "-".join(words[:5])
 
 
-def _models(info: DeviceInfo, output: str | None, count: int) -> Iterator[StepOutcome]:
-    """Yield the last steps: MobileNet V1 node by node, on fallback kernels and on the fastest."""
-    for number, (name, more) in enumerate(
-        (
-            ("MobileNet V1, each node on its fallback kernel", ["--alternative", "plain"]),
-            ("MobileNet V1, each node on its first kernel", []),
-        ),
-        count + 1,
-    ):
-        folder = str(Path(output) / f"{number:02}-mobilenet") if output else ""
-        flags = ["--device", str(info.index), "--tune", "off", *more]
-        flags += ["--fault", folder] if folder else []
-        with bars.waiting(name):
-            answers, ended = ask_once(_VERIFY, _VERIFY_SECONDS, arguments=flags)
-        text = str(answers[0]) if answers else str(ended)
-        is_right = "no node is wrong" in text and "not compared, because the CPU" not in text
-        detail = next(filter(None, reversed(text.splitlines())), "")
-        kind = RIGHT if is_right else WRONG if "the first wrong node" in text else ERROR
-        is_written = bool(folder) and Path(folder).is_dir()
-        yield StepOutcome(number, name, kind, detail, folder if is_written else "")
+def _models(
+    info: DeviceInfo, given: str | None, output: str | None, count: int
+) -> Iterator[StepOutcome]:
+    """Yield the last steps: a model node by node, on fallback kernels and on the fastest."""
+    model_name = Path(given).name if given else "the default model"
+    names = "each node on its fallback kernel", "each node on its first kernel"
+    flags: tuple[list[str], ...] = ["--alternative", "plain"], []
+    with tempfile.TemporaryDirectory() as scratch:
+        for number, (name, own) in enumerate(zip(names, flags, strict=True), count + 1):
+            folder = str(Path(output) / f"{number:02}-model") if output else ""
+            more = ["--device", str(info.index), "--tune", "off", *own]
+            with bars.waiting(f"{model_name}, {name}"):
+                text = _verified(given, scratch, [*more, *(["--fault", folder] if folder else [])])
+            is_right = "no node is wrong" in text and "because the CPU runs them" not in text
+            detail = next(filter(None, reversed(text.splitlines())), "")
+            kind = RIGHT if is_right else WRONG if "the first wrong node" in text else ERROR
+            is_written = bool(folder) and Path(folder).is_dir()
+            folder = folder if is_written else ""
+            yield StepOutcome(number, f"{model_name}, {name}", kind, detail, folder)
+
+
+def _verified(given: str | None, scratch: str, flags: list[str]) -> str:
+    """Return what `tflite-opencl verify` says of a model, or how its process ended."""
+    model: Path | bytes
+    try:
+        with bars.progress("building the default model") as progress:
+            model = Path(given) if given else default_model(progress)
+    except DefaultModelError as error:
+        return str(error)
+    if isinstance(model, bytes):
+        path = Path(scratch, "default.tflite")
+        path.write_bytes(model)
+        model = path
+    arguments = ["--tflite_model", str(model), *flags]
+    answers, ended = ask_once(_VERIFY, _VERIFY_SECONDS, arguments=arguments)
+    return str(answers[0]) if answers else str(ended)
 
 
 def _page(info: DeviceInfo, outcomes: list[StepOutcome]) -> str:
