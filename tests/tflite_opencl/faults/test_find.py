@@ -64,7 +64,7 @@ def run(command: list[str], folder: Path, **environment: str) -> subprocess.Comp
             MAXIMUM,
             Miscompilation("int y_end =", "int y_begin ="),
             "build failure",
-            "clBuildProgram",
+            "error",
         ),
         (MAXIMUM, Miscompilation("int y_end =", ABORT), "abort", "ABORT: ended by signal 6"),
     ],
