@@ -99,7 +99,12 @@ from delegate.plan.ieee import is_equal_to_reference as is_equal_to_reference
 from delegate.plan.planners.kernel_uses import ExpectedLaunch as ExpectedLaunch
 from delegate.plan.planners.kernel_uses import KernelUse as KernelUse
 from delegate.plan.planners.kernel_uses import kernel_uses as kernel_uses
+from delegate.plan.record import CallPlan as CallPlan
 from delegate.plan.record import PartitionPlan as PartitionPlan
+from delegate.plan.record import ProgramPlan as ProgramPlan
+from delegate.plan.reproducer import Replay as Replay
+from delegate.plan.reproducer import Reproducer as Reproducer
+from delegate.plan.reproducer import TensorSlice as TensorSlice
 from delegate.plan.tuning.rounding import halves_bound as halves_bound
 from delegate.plan.tuning.rounding import sum_bound as sum_bound
 from delegate.profiles import DeviceProfile as DeviceProfile
@@ -116,3 +121,4 @@ from delegate.run.inspection import LaunchSize as LaunchSize
 from delegate.run.inspection import LaunchTime as LaunchTime
 from delegate.run.inspection import PartitionRun as PartitionRun
 from delegate.run.inspection import StepRun as StepRun
+from delegate.run.replay import with_sizes as with_sizes

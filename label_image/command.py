@@ -20,12 +20,13 @@ from label_image.one_picture import OnePicture
 from label_image.prepare import LABELS_NAME, prepare
 from label_image.settings import Settings
 from label_image.video.live import Live
+from label_image.wrong_kernels import write_programs
 from tflite_opencl.cli.flags import prepare_environment
 from tflite_opencl.cli.messages import printable, version_lines
 from tflite_opencl.cli.scheduler import require_distributed
 from tflite_opencl.console import bars, interrupts
 from tflite_opencl.console.errors import UsageError
-from tflite_opencl.console.exit_codes import SUCCESS, USAGE
+from tflite_opencl.console.exit_codes import NO_DEVICE, SUCCESS, USAGE
 from tflite_opencl.console.start import OutputError
 from tflite_opencl.models.fetch import OFFICIAL, fetch
 
@@ -85,7 +86,13 @@ def _command(settings: Settings, out: TextIO) -> int:
     if settings.video:
         return Live(prepared, out, width, settings.video).run()
     kind = ManyPictures if settings.is_for_several else OnePicture
-    return kind(prepared, out, width).run()
+    code = kind(prepared, out, width).run()
+    if code == NO_DEVICE and settings.fault is not None:
+        with bars.waiting("looking for the wrong kernels"):
+            lines = write_programs(prepared, settings.fault)
+        for line in lines:
+            log.warning("%s", line)
+    return code
 
 
 def _fetch(name: str) -> None:

@@ -98,6 +98,7 @@ ROOMS = {
     "cli": "console interpreters",
     "oracle": "console interpreters models",
     "timing": "console",
+    "faults": "console interpreters models oracle",
     "harness": "cli console interpreters models oracle pictures timing",
     "boards": "console",
     "cluster": "cli console",

@@ -37,6 +37,7 @@ CODES = [code for code in EXIT_CODES if code not in (LOST, NOTHING_RUN)]
 # Module of each subcommand; only the one that runs is imported.
 SUBCOMMANDS = {
     "benchmark": "compare.benchmark",
+    "bringup": "bringup.subcommand",
     "cache": "cache",
     "compare": "compare.subcommand",
     "completion": "shell.completion",

@@ -114,6 +114,8 @@ class PlanInspector:
             DeviceError: a failed OpenCL call.
         """
         known, kernels = given or {}, iter(self.strategy.kernels)
+        # A plan that a child made has tensors of its own.
+        keys = {_key(tensor) for tensor in wanted}
         made = []
         binding = self.strategy.binding
         with self.strategy.calling("running a node at a time"):
@@ -140,7 +142,7 @@ class PlanInspector:
                         step.alternative,
                         tuple(tensor.index for tensor in step.reads if tensor.index >= 0),
                         tuple(sizes),
-                        {t.index: self._values(t) for t in step.writes if t in wanted},
+                        {t.index: self._values(t) for t in step.writes if _key(t) in keys},
                     )
                 )
             if binding is not None and given is None:
@@ -289,3 +291,8 @@ def of_tflite(launch: LaunchTime, inlined: Mapping[int, str]) -> LaunchTime:
     """Return a launch attributed to TFLite's node, also if that node was inlined."""
     op = inlined.get(launch.node)
     return launch if op is None else replace(launch, op=op, alternative=_INLINED)
+
+
+def _key(tensor: Tensor) -> tuple[int, str, tuple[int, ...]]:
+    """Return what a tensor of a plan has in common with the graph's."""
+    return tensor.index, tensor.dtype, tensor.shape

@@ -18,7 +18,7 @@ from tests.support import verifying
 from tests.support.compare import Arrays
 from tests.support.tiers import slow, where_rows_are_known
 from tests.support.transformers import Bert, Conformer, MobileBert, Whisper
-from tflite_opencl.verify.runs import Verification
+from tflite_opencl.verify.records import Verification
 
 pytestmark = [pytest.mark.model, where_rows_are_known, verifying.where_all_is_kept]
 

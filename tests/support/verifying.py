@@ -10,7 +10,8 @@ import pytest
 from delegate import DeviceInfo, Options
 from delegate.inspect import Graph, read_model, write_model
 from tests.support.compare import RUNTIME, Arrays
-from tflite_opencl.verify.runs import InputSets, Verification, verified
+from tflite_opencl.verify.records import InputSets, Verification
+from tflite_opencl.verify.runs import verified
 
 where_all_is_kept = pytest.mark.skipif(
     RUNTIME.name == "tflite-runtime",

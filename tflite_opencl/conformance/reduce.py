@@ -15,15 +15,16 @@ from typing import Any
 
 import numpy as np
 
-from delegate import DelegateError
+from delegate import DelegateError, Options
 from delegate.inspect import Graph, Node, write_model
-from tflite_opencl.conformance import shrink
 from tflite_opencl.conformance.cases import all_cases
 from tflite_opencl.conformance.results import CRASH, FAIL, TIMEOUT, CaseResult
 from tflite_opencl.conformance.runner import Item, Workers
-from tflite_opencl.conformance.shrink import Candidate
-from tflite_opencl.conformance.subject import Subject
+from tflite_opencl.conformance.subject import OPENCL, Subject
 from tflite_opencl.console.errors import OneLineError
+from tflite_opencl.faults import shrink
+from tflite_opencl.faults.find import Suspect, write_faults
+from tflite_opencl.faults.shrink import Candidate
 from tflite_opencl.interpreters.compiled_model import options_text
 from tflite_opencl.interpreters.interpreter import read_graph
 from tflite_opencl.interpreters.runtime import ENVIRONMENT_VARIABLE, Runtime, find_runtime
@@ -70,6 +71,19 @@ def reduce(name: str, workers: Workers, folder: Path) -> Iterator[str]:
     files = _write(found, result, workers, runtime, folder)
     yield f"{result.result}: {result.detail}"
     yield f"wrote {', '.join(files)} to {folder}"
+    if workers.delegate == OPENCL:
+        yield from _programs(name, found, workers, runtime, folder)
+
+
+def _programs(
+    name: str, found: Candidate, workers: Workers, runtime: Runtime, folder: Path
+) -> Iterator[str]:
+    """Write the kernel that is wrong as a C program."""
+    subject = Subject(OPENCL, workers.options, workers.device, runtime)
+    alternative = workers.options.get("alternative")
+    alternatives = (alternative,) if alternative else ()
+    suspect = Suspect("fault", name, lambda: found, alternatives, is_wrong=True)
+    yield from write_faults(folder, [suspect], Options(**subject.opencl_options()), runtime)
 
 
 def _graph(name: str) -> Graph:

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -31,61 +30,14 @@ from tflite_opencl.oracle.judge import cpu_kernels_beside, judged_graph, open_ju
 from tflite_opencl.oracle.node_kernels import NoOracle
 from tflite_opencl.oracle.values import OutputMismatch, compare, worst
 from tflite_opencl.timing.profile import joined_nodes
-
-Values = Mapping[int, Array]  # by tensor index
-
-
-@dataclass(frozen=True, slots=True)
-class Check:
-    """A tensor computed by a node on the device, for its worst input."""
-
-    step: StepRun  # of the isolated run
-    tensor: Tensor
-    with_nodes: tuple[int, ...]  # nodes fused into the same kernel
-    # On the reference's inputs; None: equal, or within the rounding error of floats.
-    alone: OutputMismatch | None
-    after_others: OutputMismatch | None  # on the device's own inputs; None: equal
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Fault:
-    """The first wrong tensor, with its values."""
-
-    check: Check
-    is_alone: bool  # wrong on the reference's inputs, too
-    number: int  # of the input
-    got: Array
-    expected: Array
-    inputs: Values  # the node's inputs
-
-
-@dataclass(frozen=True, slots=True)
-class Verification:
-    """The results for all inputs."""
-
-    device: str
-    reference: str  # the kernels that it was compared with
-    reasons: str  # nodes on other kernels than the reference ones, and why; "": none
-    count: int  # inputs
-    checks: Sequence[Check]  # in execution order
-    verdicts: Sequence[Verdict]
-    constants: tuple[int, ...]  # nodes with constant results
-    fault: Fault | None
-    whole: Sequence[OutputMismatch]  # of the model's outputs, run as in label_image
-    whole_is_judged: bool  # False: float errors may exceed the bound of a single node
-
-    @property
-    def is_wrong(self) -> bool:
-        """Whether the device's results differ from those of TFLite's kernels."""
-        return self.fault is not None or (self.whole_is_judged and bool(self.whole))
-
-
-@dataclass(frozen=True, slots=True)
-class InputSets:
-    """The model's inputs, one set at a time: all of them might not fit into memory."""
-
-    count: int
-    of: Callable[[int], Sequence[Array]]  # index of a set, from 0 -> one array per input
+from tflite_opencl.verify.records import (
+    Check,
+    Fault,
+    InputSets,
+    NothingRuns,
+    Values,
+    Verification,
+)
 
 
 def verified(
@@ -182,7 +134,8 @@ class _Verifier:
             verdicts, count = tuple(delegate.verdicts), self._sets.count
             if not any(verdict.is_taken for verdict in verdicts):
                 reasons = dict.fromkeys(f"{each.op}: {each.reason}" for each in verdicts)
-                raise CommandError(f"no node runs on OpenCL ({'; '.join([*reasons][:3])})")
+                words = f"no node runs on OpenCL ({'; '.join([*reasons][:3])})"
+                raise NothingRuns(words, verdicts)
             known = sorted({each for node in delegate.alternatives for each in node.names})
             if (name := options.alternative) is not None and name not in known:
                 words = f"no node has an alternative '{name}'; there are {', '.join(known)}"
@@ -257,11 +210,14 @@ class _Verifier:
                 bound = self._bound(nodes, tensor, values)
                 one = _difference(got, expected, bound, self._tolerance, where)
                 other = _difference(after_got, expected, bound, self._tolerance, where)
-                check = Check(step, tensor, fused, one, other)
+                check = Check(step, tensor, fused, one, other, number)
                 if (known := self.checks.get(index)) is not None:
                     alone = worst(filter(None, (known.alone, one)))
                     later = worst(filter(None, (known.after_others, other)))
-                    check = dataclasses.replace(check, alone=alone, after_others=later)
+                    which = number if alone is one else known.number
+                    check = dataclasses.replace(
+                        check, alone=alone, after_others=later, number=which
+                    )
                 self.checks[index] = check
                 if one is not None and one.is_beyond:
                     self._keep(Fault(check, True, number, got, expected, given))

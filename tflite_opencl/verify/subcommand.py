@@ -5,8 +5,11 @@ from __future__ import annotations
 
 import argparse
 import io
+from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 
+from delegate import Options
 from delegate.inspect import Graph, infer, write_model
 from tflite_opencl.cli.flag_values import OutputPath, positive
 from tflite_opencl.cli.flags import (
@@ -22,6 +25,7 @@ from tflite_opencl.cli.flags import (
 from tflite_opencl.console.errors import CommandError, require_writable, write
 from tflite_opencl.console.exit_codes import NOT_SO
 from tflite_opencl.console.tables import terminal_width
+from tflite_opencl.faults.find import Suspect, write_faults
 from tflite_opencl.harness.feeds import picture_inputs
 from tflite_opencl.harness.open_sizes import sized_graph
 from tflite_opencl.interpreters.interpreter import read_graph
@@ -37,7 +41,9 @@ from tflite_opencl.models.cut import (
 from tflite_opencl.oracle.judge import Values, judged_outputs, values_of
 from tflite_opencl.oracle.values import input_sets
 from tflite_opencl.verify.errors import errors, map_image
-from tflite_opencl.verify.runs import Fault, InputSets, Verification, verified
+from tflite_opencl.verify.records import Fault, InputSets, NothingRuns, Verification
+from tflite_opencl.verify.runs import verified
+from tflite_opencl.verify.suspects import Suspects
 from tflite_opencl.verify.text import document, text_of
 
 HELP = "compare each node on the device with TFLite's reference kernels; exit code 1 if one differs"
@@ -45,6 +51,7 @@ EXAMPLES = (
     ("tflite-opencl verify -m model.tflite", "on random input"),
     ("tflite-opencl verify -m model.tflite -i picture.jpg --heatmap wrong.png",
      "on a picture; draw where the first wrong node is wrong"),
+    ("tflite-opencl verify -m model.tflite --fault bug", "a C program for the driver's authors"),
 )  # fmt: skip
 
 
@@ -73,6 +80,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="write the first wrong node as a model of its own, with its inputs, what the "
         "reference kernels make of them, and a script that shows the fault",
     )
+    parser.add_argument(
+        "--fault",
+        type=OutputPath,
+        metavar="DIR",
+        help="write each wrong kernel as a small C program that needs nothing but OpenCL",
+    )
     add_flag(parser, "json")
 
 
@@ -93,19 +106,36 @@ def run(options: argparse.Namespace) -> str:
     else:
         picture = picture_inputs(graph, options.image)
         sets = InputSets(1, lambda number: picture)
-    found = verified(model, graph, told, runtime, sets, options.tolerance)
+    suspects = Suspects(model, graph, runtime, sets)
+    try:
+        found = verified(model, graph, told, runtime, sets, options.tolerance)
+    except NothingRuns as error:
+        written = _faults(options.fault, suspects.left(error.verdicts), told, runtime)
+        raise CommandError("\n".join([str(error), *written])) from error
     lines = [] if options.heatmap is None else [_drawn(found, options.heatmap)]
     if options.cut is not None and found.fault is None:
         lines.append(f"{options.cut} is not written: no node is wrong")
     elif options.cut is not None and (fault := found.fault) is not None:
         values = values_of(runtime, model, graph, sets.of(fault.number))
         lines.append(_cut(fault, graph, values, told.device, runtime, Path(options.cut)))
+    lines += _faults(options.fault, suspects.of(found), told, runtime)
     width = terminal_width()
     people = "\n\n".join([text_of(found, width), *lines])
     text = shown(options, people, json=lambda: as_json(document(found)))
     if found.is_wrong:
         raise CommandError(text, NOT_SO)
     return text
+
+
+def _faults(
+    folder: str | None, suspects: Iterable[Suspect], options: Options, runtime: Runtime
+) -> list[str]:
+    """Write the faults if there is a folder for them; return lines that say so."""
+    if folder is None:
+        return []
+    plain = replace(options, profiling=False)
+    lines = [*write_faults(Path(folder), suspects, plain, runtime)]
+    return lines or [f"{folder} is not written: no kernel is wrong when it runs alone"]
 
 
 def _cut(

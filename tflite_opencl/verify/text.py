@@ -15,7 +15,7 @@ from tflite_opencl.console.tables import columns, render
 from tflite_opencl.models.build import sizes
 from tflite_opencl.oracle.values import OutputMismatch
 from tflite_opencl.verify.errors import Array, Errors, errors, map_text
-from tflite_opencl.verify.runs import Check, Fault, Verification
+from tflite_opencl.verify.records import Check, Fault, Verification
 
 _MOST_ROWS = 40
 _FIRST = 8  # elements shown of a tensor
