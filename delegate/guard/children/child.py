@@ -27,8 +27,6 @@ from delegate.guard.children.channel import Channel, Payload
 END_SECONDS = 2.0  # for a child that is done to exit by itself, drivers included
 LAST_WAIT_SECONDS = 5.0  # a process stuck inside a driver may not even die of SIGKILL
 _SLICE_SECONDS = 0.5  # interval of checks of the child, and of Ctrl-C
-# pytools of Debian warns at import that a package is missing which Debian does not have.
-_IMPORT_WARNING = "Unable to import recommended hash"
 _ROOT = str(Path(__file__).resolve().parents[3])
 _Self = TypeVar("_Self")
 _VARYING_WORDS = re.compile(r"\S*[\d/]\S*")  # words that differ from process to process
@@ -297,7 +295,7 @@ def command_of(module: str, *arguments: str) -> list[str]:
     """
     code = (
         f"import sys; sys.path[0] = {_ROOT!r}; import runpy, warnings; "
-        f"warnings.filterwarnings('ignore', {_IMPORT_WARNING!r}); "
+        "warnings.filterwarnings('ignore', 'Unable to import recommended hash'); "  # pytools on Debian
         f"runpy.run_module({module!r}, run_name='__main__', alter_sys=True)"
     )
     return [sys.executable, "-c", code, *arguments]
