@@ -112,10 +112,11 @@ def _write_llama(folder: Path) -> None:
     write_gguf(folder / "model.gguf")
 
 
-def test_two_commands_install_everything() -> None:
-    assert len(SETTING_UP) == 2
-    main_job, tests = SETTING_UP
+def test_three_commands_install_everything() -> None:
+    of_users, main_job, tests = SETTING_UP
     assert main_job.endswith("&& label_image --use_gpu --image grace_hopper.bmp")
+    wheel = '"$(echo ./tflite_opencl-*.whl)[demo]"'
+    assert of_users == main_job.replace('".[demo]"', wheel)
     assert tests.endswith("&& python -m pytest -n auto --dist worksteal")
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import hashlib
 import importlib
 import logging
 import os
@@ -180,4 +181,21 @@ def temporary_folder(files: Mapping[str, bytes] | None = None, loads: bool = Fal
             cache.replace_file(folder / name, content)
     except OSError as error:
         raise CacheError(f"no temporary folder: {error.strerror} (TMPDIR can name one)") from error
+    return folder
+
+
+def cached_folder(name: str, files: Mapping[str, bytes]) -> Path:
+    """Return a folder in this program's cache with these files, and with no other .icd file.
+
+    Raises:
+        CacheError: it has another, or one cannot be written.
+    """
+    folder = cache.make_folder(name)
+    cache.hold(name)  # this process's variables point to it
+    for file, content in files.items():
+        if cache.sha256_of(f"{name}/{file}") != hashlib.sha256(content).hexdigest():
+            cache.write_cached(f"{name}/{file}", content)
+    # The ICD loader would open it, and block on a pipe.
+    if others := {path.name for path in folder.glob("*.icd")} - files.keys():
+        raise CacheError(f"{folder} has a file that is not ours: {min(others)}")
     return folder

@@ -24,7 +24,7 @@ from delegate.errors import CacheError, NoDeviceError
 from delegate.guard import cache
 from delegate.guard.children import environment, helper
 from delegate.guard.children.helper import Response
-from delegate.run import calling_thread, driver_caches
+from delegate.run import calling_thread, driver_caches, pocl_linker
 
 TIMEOUT_SECONDS = 20  # listing takes a second, more on slow storage
 # A failed library is tried again after an hour: the cause may lie elsewhere.
@@ -68,6 +68,7 @@ def trust() -> None:
     driver_caches.prepare()
     found = list_icds()
     calling_thread.offer(icd.library for icd in found if not icd.left_out)
+    _prepare_linker(found)
     _leave_out(found, {})
     _is_prepared = True
 
@@ -83,6 +84,7 @@ def prepare() -> None:
         return
     driver_caches.prepare()
     found = list_icds()
+    _prepare_linker(found)
     for icd in found:
         if icd.left_out:
             _log.debug("the OpenCL library %s is left out: %s", icd.path, icd.left_out)
@@ -97,6 +99,11 @@ def prepare() -> None:
                 icd.library, failures[icd.path], icd.path,
             )  # fmt: skip
     _leave_out(found, failures)
+
+
+def _prepare_linker(found: Sequence[Icd]) -> None:
+    if any(_is_own(icd) and not icd.left_out and _POCL.search(icd.library) for icd in found):
+        pocl_linker.prepare()
 
 
 def _leave_out(found: Sequence[Icd], failures: Mapping[str, str]) -> None:
@@ -252,22 +259,6 @@ def _own_folder() -> list[Path]:
     return [Path(home, ".libs")] if home else []
 
 
-def _in_cache(name: str, files: Mapping[str, bytes]) -> Path:
-    """Return a cache folder with these files and no other .icd file.
-
-    Raises: CacheError: it has another, or one cannot be written.
-    """
-    folder = cache.make_folder(name)
-    cache.hold(name)  # this process's variables point to it
-    for file, content in files.items():
-        if cache.sha256_of(f"{name}/{file}") != hashlib.sha256(content).hexdigest():
-            cache.write_cached(f"{name}/{file}", content)
-    # The loader would open it, and block on a pipe.
-    if others := {path.name for path in folder.glob("*.icd")} - files.keys():
-        raise CacheError(f"{folder} has a file that is not ours: {min(others)}")
-    return folder
-
-
 def _listing(icds: Sequence[Icd]) -> dict[str, str]:
     """Return variables that make a loader list only these libraries; they point to a folder."""
     names = [str(file) for folder in _own_folder() for file in folder.glob("*.icd")]
@@ -277,7 +268,7 @@ def _listing(icds: Sequence[Icd]) -> dict[str, str]:
     digest = hashlib.sha256(os.fsencode("\0".join(named))).hexdigest()[:40]
     files = {f"{n:02}.icd": os.fsencode(f"{library}\n") for n, library in enumerate(named)}
     try:
-        folder = _in_cache(f"icds/{digest}-only", files)
+        folder = driver_caches.cached_folder(f"icds/{digest}-only", files)
     except CacheError:
         folder = driver_caches.temporary_folder(files)
     own = str(folder)

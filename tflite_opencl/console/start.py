@@ -14,6 +14,7 @@ import os
 import signal
 import sys
 import traceback
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, TextIO
 
@@ -25,6 +26,8 @@ from tflite_opencl.console.exit_codes import BUG, ERROR, INTERRUPTED, SUCCESS, U
 def start(module: str, arguments: Sequence[str] | None = None) -> int:
     """Import a command's module, run its `main` with the arguments, and return the exit code."""
     open_all()
+    # pytools of Debian asks for a package that Debian does not have; delegate's children ignore it.
+    warnings.filterwarnings("ignore", "Unable to import recommended hash")
     # Importing takes up to a second, so Ctrl-C must be able to end it.
     code = run(lambda: importlib.import_module(module).main(arguments))
     # From here on Python only cleans up.

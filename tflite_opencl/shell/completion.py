@@ -33,17 +33,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> str:
-    """Return the script. Raises: CommandError: shtab is not installed."""
+    """Return the script. Raises: CommandError: shtab is not installed, or too old."""
     commands = [options.command] if options.command else COMMANDS
     return "\n".join(_script(options.shell, command) for command in commands)
 
 
 def _script(shell: str, command: str) -> str:
-    """Return a script for a shell. Raises: CommandError: shtab is not installed."""
+    """Return a script for a shell. Raises: CommandError: shtab is not installed, or too old."""
     try:
         import shtab
     except ImportError:
         raise CommandError("completion needs shtab (pip install tflite-opencl[shell])") from None
+    if shell not in shtab.SUPPORTED_SHELLS:
+        raise CommandError(f"this shtab is too old for {shell} (pip install tflite-opencl[shell])")
     parser = parser_of(command)
     for each in all_parsers(parser):
         for action in each._actions:
@@ -55,7 +57,10 @@ def _script(shell: str, command: str) -> str:
 
 def _describe(action: Any, files: object, folders: object) -> None:
     """Add completions to a parser's action; the parser cannot parse afterwards."""
-    if action.nargs == 0 or isinstance(action, argparse._SubParsersAction) or action.choices:
+    if action.nargs == 0 or isinstance(action, argparse._SubParsersAction):
+        return
+    if action.choices:
+        action.choices = [*action.choices]  # Debian 13's shtab asks for the first by its index
         return
     metavar = action.metavar or ""
     words = [word for word in metavar.split("|") if _WORD.fullmatch(word)]

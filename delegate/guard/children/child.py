@@ -289,12 +289,11 @@ def ask_once(
 
 
 def command_of(module: str, *arguments: str) -> list[str]:
-    """Return the command that runs a module of this distribution, from any working directory.
-
-    `-m` would search the working directory first, and might find a package of the same name there.
-    """
+    """Return the command that runs a module of this distribution, from any working directory."""
+    # `-m` would first search the working directory. Debian's pytools has no siphash24, and says so.
     code = (
-        f"import sys; sys.path[0] = {_ROOT!r}; import runpy; "
+        f"import sys; sys.path[0] = {_ROOT!r}; import runpy, warnings; "
+        "warnings.filterwarnings('ignore', 'Unable to import recommended hash'); "
         f"runpy.run_module({module!r}, run_name='__main__', alter_sys=True)"
     )
     return [sys.executable, "-c", code, *arguments]

@@ -154,7 +154,7 @@ def test_answer_survives_output_of_driver(monkeypatch: pytest.MonkeyPatch, tmp_p
 @pytest.mark.parametrize(
     ("platform", "words", "advice"),
     [
-        (POCL, "", "; PoCL from PyPI links kernels with gcc: install gcc and libc6-dev"),
+        (POCL, "", "; PoCL from PyPI links kernels with ld: install binutils"),
         (
             POCL,
             "unknown target CPU 'znver9'",
