@@ -181,9 +181,9 @@ class Flags(TfliteFlags):
         detail=": results, times of nodes on both paths, what was refused, the device, versions "
         "and the command", page="report.md", is_common=True, is_for_one=True,
         obstacle=needs_module("jinja2", "suite"))
-    fault: OutputPath | None = flag(
-        "if OpenCL fails or computes wrongly: write each wrong kernel as a C program", output_path,
-        None, "DIR", needs="use_gpu", page="driver-faults.md", obstacle=folder_obstacle)
+    fault: OutputPath | None = shared(
+        "fault", None, ", where OpenCL fails or computes wrongly", needs="use_gpu",
+        page="driver-faults.md", obstacle=folder_obstacle)
     cpu_kernels: str = flag(
         "what runs the CPU's part: auto (TFLite's default, XNNPACK), builtin (no XNNPACK) or "
         "reference", one_of("auto", "builtin", "reference"), "auto", "auto|builtin|reference")

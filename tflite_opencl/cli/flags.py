@@ -109,6 +109,7 @@ SHARED = {
     "csv": Flag("write a table as CSV", output_path, detail=_STDOUT),
     "html": Flag("write a page of HTML", output_path, detail=_STDOUT),
     "markdown": Flag("write a table in Markdown", output_path, detail=_STDOUT),
+    "fault": Flag("write each wrong kernel as a C program", output_path, "DIR"),
     "against": Flag("show what changed since this file was kept"),
     "models": Flag("a folder of .tflite files", metavar="DIR"),
     "batch": Flag("several pictures, N at once where OpenCL runs the whole model",

@@ -80,13 +80,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="write the first wrong node as a model of its own, with its inputs, what the "
         "reference kernels make of them, and a script that shows the fault",
     )
-    parser.add_argument(
-        "--fault",
-        type=OutputPath,
-        metavar="DIR",
-        help="write each wrong kernel as a small C program that needs nothing but OpenCL",
-    )
-    add_flag(parser, "json")
+    add_flags(parser, "fault", "json")
 
 
 def run(options: argparse.Namespace) -> str:

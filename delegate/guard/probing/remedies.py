@@ -22,4 +22,5 @@ def advice(info: DeviceInfo, text: str) -> str:
         )
     if "clCreateContext" in text or "clCreateCommandQueue" in text:  # nothing was compiled yet
         return f"; {PERMISSION_HINT}" if "OUT_OF_HOST_MEMORY" in text else ""
-    return f"; {obstacles() or 'PoCL from PyPI links kernels with ld: install binutils'}"
+    install = "PoCL from PyPI links kernels with ld: install binutils"
+    return f"; {obstacles().removesuffix('; ') or install}"
