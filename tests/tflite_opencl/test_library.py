@@ -289,6 +289,7 @@ def test_options_by_name() -> None:
         "isolate": "0",
         "run_timeout": "2.5",
         "plan": "m.plan",
+        "placement": "offload:3",
     }
     assert set(texts) == set(Options.__dataclass_fields__)
     assert options_of(texts) == Options(
@@ -304,4 +305,5 @@ def test_options_by_name() -> None:
         passes=("fuse_pad",),
         run_timeout=2.5,
         plan="m.plan",
+        placement="offload:3",
     )
