@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gc
 import os
+import sys
 import tempfile
 from collections.abc import Generator
 from functools import lru_cache
@@ -25,6 +26,9 @@ os.environ.setdefault("RUSTICL_ENABLE", "llvmpipe")
 # takes a third longer, and no GPU uses it. .ci/run's suite and main command keep it on.
 os.environ.setdefault("GALLIVM_PERF", "nopt")
 os.environ.pop("TFLITE_OPENCL_DEVICE", None)
+# The fast tier does not build and time each small model a second time, on PoCL without threads.
+if "--full" not in sys.argv:
+    os.environ.setdefault("TFLITE_OPENCL_POCL_OFFERED", "0")
 # Without .pyc files each Python that a test starts would compile the packages again.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 # Tests do not touch the user's cache. All workers of a run share a new one, or that of

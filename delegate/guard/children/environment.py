@@ -17,7 +17,8 @@ from delegate.guard.children.cgroup import memory_limit_bytes
 _VARIABLES = ("HOME", "PATH", "TMPDIR", "XDG_CACHE_HOME")
 _PREFIXES = ("CUDA_", "GALLIUM_", "LD_", "LIBGL_", "LP_", "MESA_", "POCL_", "RUSTICL_")
 _IGNORED = ("POCL_AFFINITY",)  # thread placement: our commands set it, but bans are shared
-# Set by delegate/run/calling_thread.py, in this process and so in its children.
+# Set by delegate/run/calling_thread.py, in this process and so in its children, unless OFFERED is
+# set already.
 BOTH_THREADINGS, OFFERED = ("POCL_DEVICES", "pthread basic"), "TFLITE_OPENCL_POCL_OFFERED"
 # Limits of `ulimit`: its letter, description, and a sufficient value; None: any limit is low.
 _LIMITS: dict[int, tuple[str, str, int | None]] = {

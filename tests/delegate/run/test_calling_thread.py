@@ -23,7 +23,8 @@ DRIVERS = ("libpocl-devices-basic.so", "libpocl-devices-pthread.so")
     ("libraries", "drivers", "chosen", "is_offered"),
     [
         ((POCL, "libRusticlOpenCL.so.1"), DRIVERS, None, True),
-        ((POCL,), DRIVERS, "basic", False),
+        ((POCL,), DRIVERS, {NAME: "basic"}, False),
+        ((POCL,), DRIVERS, {environment.OFFERED: "0"}, False),
         ((POCL,), (*DRIVERS, "libpocl-devices-cuda.so"), None, False),
         ((POCL,), DRIVERS[:1], None, False),
         ((POCL, "libpocl.so.2.9.0"), DRIVERS, None, False),
@@ -34,10 +35,10 @@ def test_driver_without_threads_is_offered(
     monkeypatch: pytest.MonkeyPatch,
     libraries: Sequence[str],
     drivers: Sequence[str],
-    chosen: str | None,
+    chosen: dict[str, str] | None,
     is_offered: bool,
 ) -> None:
-    before = {} if chosen is None else {NAME: chosen}
+    before = chosen or {}
     monkeypatch.setattr(os, "environ", dict(before))
     found = [f"/usr/lib/x/pocl/{each}" for each in drivers]
     monkeypatch.setattr(glob, "glob", lambda place: found if "/*/pocl" in place else [])
