@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from delegate.guard.children.child import ask_once
 from label_image.prepare import PreparedRun
 from label_image.settings import Settings
+from tflite_opencl.cli.flag_values import precision_of
 from tflite_opencl.console.errors import one_line
 
 _CHILD = "tflite_opencl.verify.child"
@@ -36,7 +37,7 @@ def arguments_of(prepared: PreparedRun, folder: str) -> list[str]:
         "--device_profile": settings.device_profile,
         "--exclude_ops": ",".join(settings.exclude_ops),
         "--input_size": settings.input_size and "x".join(map(str, settings.input_size)),
-        "--allow_fp16": "true" if settings.allow_fp16 else None,
+        "--precision": precision_of(settings.precision, settings.allow_fp16),
     }
     is_picture = prepared.feeds.picture is not None and not settings.input
     if is_picture and not settings.is_for_several:

@@ -26,6 +26,7 @@ def prepared(*arguments: str, picture: int | None = 0) -> Any:
     [
         ((), 0, {"image": "p.jpg", "tune": "quick"}),
         (("--tune", "off", "--device", "pocl"), 0, {"tune": "off", "device": "pocl"}),
+        (("--precision", "ieee"), 0, {"precision": "ieee"}),
         ((), None, {"image": None, "random": 3}),
     ],
 )
