@@ -180,7 +180,7 @@ def test_pass_is_remembered_until_driver_changes(
 ) -> None:
     counter = tmp_path / "calls"
     child_that(monkeypatch, tmp_path, f"open({str(counter)!r}, 'a').write('x'); {GOOD}")
-    monkeypatch.setattr(probe, "tried_on", lambda device_type: [])
+    monkeypatch.setattr(probe, "tried_on", lambda device_type, is_ieee=False: [])
     for _ in range(3):
         assert examine(info()).failure is None
     assert counter.read_text() == "x"
@@ -197,7 +197,7 @@ def test_pass_is_remembered_until_driver_changes(
 def test_foreign_proof_is_tested_again(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, content: bytes
 ) -> None:
-    monkeypatch.setattr(probe, "tried_on", lambda device_type: ["a"])
+    monkeypatch.setattr(probe, "tried_on", lambda device_type, is_ieee=False: ["a"])
     monkeypatch.setattr(probe, "BY_NAME", {"a": BY_NAME["nearest"]})
     child_that(monkeypatch, tmp_path, f"tell(tried='a', how='passed'); {GOOD}")
     proof = Proof(None, frozenset({"a"}))
@@ -225,7 +225,9 @@ for isa in names:
 tell(answer=None)
 """,
     )
-    monkeypatch.setattr(probe, "tried_on", lambda device_type: ["a", "b", "c", "d", "e"])
+    monkeypatch.setattr(
+        probe, "tried_on", lambda device_type, is_ieee=False: ["a", "b", "c", "d", "e"]
+    )
     monkeypatch.setattr(probe, "BY_NAME", dict.fromkeys("abcde", BY_NAME["nearest"]))
     proof = examine(info())
     assert proof == Proof(None, frozenset({"a", "e"}))
@@ -267,7 +269,7 @@ for isa in names:
 tell(answer=None)
 """,
     )
-    monkeypatch.setattr(probe, "tried_on", lambda device_type: ["a", "b", "c"])
+    monkeypatch.setattr(probe, "tried_on", lambda device_type, is_ieee=False: ["a", "b", "c"])
     monkeypatch.setattr(probe, "BY_NAME", dict.fromkeys("abc", BY_NAME["nearest"]))
     with caplog.at_level(logging.WARNING, "delegate"):
         assert examine(info()) == Proof(None, frozenset(proven))
