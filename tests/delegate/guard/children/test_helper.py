@@ -113,7 +113,7 @@ def test_child_ends_itself_after_step_timeout() -> None:
         "from delegate.guard.helper_child import _EventSender\n"
         "teller = _EventSender(Channel(0, 1))\n"
         "teller.step_seconds, teller.between_seconds = 1, 60\n"
-        "teller.tell(trying='a'); teller.tell(tried='a', how=''); teller.tell(trying='b')\n"
+        "teller.send(trying='a'); teller.send(tried='a', how=''); teller.send(trying='b')\n"
         "time.sleep(50)"
     )
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
