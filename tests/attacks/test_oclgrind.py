@@ -44,7 +44,7 @@ from delegate.guard.probing import probe
 from delegate.isa import ORDERS, tried_on
 engine.is_on = False  # the guard bytes are only in this process
 # It runs groups one after the other: self-tests whose groups wait for each other hang, each twice.
-probe.tried_on = lambda kind: tuple(name for name in tried_on(kind) if name not in ORDERS)
+probe.tried_on = lambda *kind: tuple(name for name in tried_on(*kind) if name not in ORDERS)
 (device,) = list_devices()
 assert device.platform == "Oclgrind"
 
@@ -134,7 +134,7 @@ PLANTED = (
     + """
 import numpy as np
 from delegate.inspect import Tensor
-from delegate.launch import Alternative, Launch, Program, Step
+from delegate.launch import Alternative, Launch, Schedule, Step
 from delegate.plan import sources
 from delegate.plan.dispatch import kernels
 from delegate.run.device import Device
@@ -146,11 +146,11 @@ sources.text_of = lambda file: text
 source, result = (Tensor(i, "", (64,), "int32") for i in range(2))
 launch = Launch("planted", "planted", 2, 32, {"a": source, "b": result}, (source,), (result,),
                 {"SCRATCH_INTS": 64})
-program = Program((Step(0, "", Alternative("", (launch,))),), (source,), (result,))
+schedule = Schedule((Step(0, "", Alternative("", (launch,))),), (source,), (result,))
 opened = Device(device)
 got = np.zeros(64, np.int32)
 with guarded() as written:
-    executor = planned_executor(opened, kernels.Kernels(opened), program)
+    executor = planned_executor(opened, kernels.Kernels(opened), schedule)
     executor.run([np.arange(64, dtype=np.int32).view(np.uint8)], [got.view(np.uint8)])
 print(got.tolist(), *written)
 """

@@ -251,7 +251,7 @@ def _is_known(model: bytes) -> bool:
 def assert_exact_or_refused(
     model: bytes, device: DeviceInfo, strategy: Strategy, seed: int, **options: Any
 ) -> None:
-    """The same for a drawn model, by `way_on`: one that TFLite does not take is no case."""
+    """The same for a drawn model, by `strategy_on`: one that TFLite does not take is no case."""
     try:
         cpu_kernels = oracle(model)
     except (RuntimeError, ValueError):

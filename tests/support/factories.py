@@ -54,7 +54,7 @@ def node_of(case: Node | HasNode) -> Node:
 
 
 def assert_case(case: Node | HasNode, device: DeviceInfo, strategy: Strategy) -> set[str]:
-    """Assert as `assert_exact_way` does, for one node."""
+    """Assert as `assert_exact_strategy` does, for one node."""
     return assert_exact_strategy(chain_model([node_of(case)]), device, strategy)
 
 
