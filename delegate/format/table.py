@@ -85,9 +85,9 @@ class File:
         """
         self.check(position, _SHORTS.size, where)
         layout_bytes, size = _SHORTS.unpack_from(self.view, position)
-        if layout_bytes < 4 or size < 4:
+        if size < 4:
             raise ModelError(f"{where} has a damaged table of fields at byte {position}")
-        count = (layout_bytes - 4) // 2
+        count = max(0, layout_bytes - 4) // 2  # TFLite reads no field of a shorter one, either
         self.check(position + 4, 2 * count, where)
         return size, struct.unpack_from(f"<{count}H", self.view, position + 4)
 

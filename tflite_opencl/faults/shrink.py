@@ -49,6 +49,8 @@ def _groups(whole: Graph) -> Iterator[dict[Tensor, int]]:
     constants = filter(_has_values, whole.tensors) if is_node else ()
     by_size: dict[int, list[tuple[Tensor, int]]] = {}
     for tensor in (*whole.inputs, *constants):
+        if tensor.data is not None and tensor.data.shape != tensor.shape:
+            continue  # packed values have other axes
         for axis, size in enumerate(tensor.shape):
             by_size.setdefault(size, []).append((tensor, axis))
     for size, axes in by_size.items():

@@ -18,6 +18,7 @@ from unittest import mock
 import numpy as np
 
 from delegate import Model
+from delegate.format.schema import numpy_dtype
 from delegate.graph.float16 import has_float16
 from delegate.graph.float_results import float_result
 from delegate.inspect import Graph, device_profile_names, with_tensors
@@ -61,6 +62,8 @@ def ways_of(graph: Graph, names: Sequence[str]) -> list[str]:
     several = [f"passes {name}" for name in (*PASSES, "none")] if len(graph.nodes) > 1 else []
     # The reference kernels do not run float16 nodes, alone or in called graphs.
     is_narrow = any(map(has_float16, graph.nodes))
+    # A Model returns no packed values, and variables hold none.
+    is_packed = any(numpy_dtype(each.dtype) is None for each in graph.outputs)
     if len(graph.nodes) > 2 and not is_narrow:
         several += [f"exclude_ops {op}" for op in sorted({each.op for each in graph.nodes})]
     return [
@@ -69,7 +72,7 @@ def ways_of(graph: Graph, names: Sequence[str]) -> list[str]:
         *several,
         *(f"exclude_isa {name}" for name in ("all", *(feature.name for feature in FEATURES))),
         *(f"device_profile {name}" for name in device_profile_names()),
-        *([] if remembers(graph) or is_narrow else _ways_of_runs_in_another_order()),
+        *([] if remembers(graph) or is_narrow or is_packed else _ways_of_runs_in_another_order()),
         *(["halves"] if _may_have_halves(graph) else []),
         *([] if remembers(graph) or is_narrow else ["ieee"]),
         *apart.ways(graph),
