@@ -77,7 +77,7 @@ def _wide(of: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _divide(a: Array, b: Array) -> Array:
-    return np.asarray(np.fix(a / b))
+    return np.asarray(np.trunc(a / b))
 
 
 def _first() -> list[LadderStep]:
