@@ -30,12 +30,9 @@ def offer(libraries: Iterable[str]) -> None:
     """
     pocl = [each for each in libraries if "libpocl" in each]
     name, value = environment.BOTH_THREADINGS
-    if (
-        name in os.environ
-        or environment.OFFERED in os.environ
-        or not pocl
-        or not all(map(_LIBRARIES.search, pocl))
-    ):
+    if not {name, environment.OFFERED}.isdisjoint(os.environ):
+        return
+    if not pocl or not all(map(_LIBRARIES.search, pocl)):
         return
     drivers = {os.path.basename(path) for place in _DRIVERS for path in glob.glob(place)}
     if drivers == {f"libpocl-devices-{each}.so" for each in ("basic", "pthread")}:

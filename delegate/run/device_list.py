@@ -82,21 +82,20 @@ def device_entries() -> list[tuple[DeviceInfo, cl.Device]]:
     Raises:
         NoDeviceError, DeviceError: as `list_devices`.
     """
-    return [each for each in all_entries() if not calling_thread.is_hidden(*_named(each[0]))]
+    return [entry for entry in all_entries() if not _is_hidden(entry[0])]
 
 
 def entry_without_threads(info: DeviceInfo) -> tuple[DeviceInfo, cl.Device] | None:
     """Return the hidden device that is the same processor without threads."""
     for other, device in all_entries():
         is_same = (other.platform, other.platform_version) == (info.platform, info.platform_version)
-        hidden = is_same and calling_thread.is_hidden(*_named(other))
-        if hidden and calling_thread.are_twins(info.name, other.name):
+        if is_same and _is_hidden(other) and calling_thread.are_twins(info.name, other.name):
             return other, device
     return None
 
 
-def _named(info: DeviceInfo) -> tuple[str, str]:
-    return info.platform, info.name
+def _is_hidden(info: DeviceInfo) -> bool:
+    return calling_thread.is_hidden(info.platform, info.name)
 
 
 def all_entries() -> list[tuple[DeviceInfo, cl.Device]]:
@@ -141,12 +140,7 @@ def all_entries() -> list[tuple[DeviceInfo, cl.Device]]:
     if not entries:
         raise NoDeviceError(_why_none(empty, silent))
     _empty_platforms[:] = empty
-    entries.sort(
-        key=lambda entry: (
-            calling_thread.is_hidden(*_named(entry[0])),
-            _ORDER.index(entry[0].type),
-        )
-    )
+    entries.sort(key=lambda entry: (_is_hidden(entry[0]), _ORDER.index(entry[0].type)))
     return [(replace(info, index=index), device) for index, (info, device) in enumerate(entries)]
 
 

@@ -90,19 +90,7 @@ class Programs:
     def _built(
         self, program: cl.Program, file: str, more_options: Sequence[str] = ()
     ) -> cl.Program:
-        with warnings.catch_warnings():
-            # pyopencl warns about any compiler output; tests/kernels reads the log itself.
-            warnings.simplefilter("ignore")
-            try:
-                # Querying first makes pyopencl bypass its cache, which ignores driver versions,
-                # and its dump of a failing source to the temporary folder.
-                with opencl("clGetProgramInfo"):
-                    program.get_info(cl.program_info.REFERENCE_COUNT)
-                with process.ProtectedCall():
-                    options = [*self.options(file), *more_options]
-                    return program.build(options=options, cache_dir=False)
-            except cl.Error as error:
-                raise DeviceError(self.log_of(program) or str(error)) from error
+        return build(self._device, program, [*self.options(file), *more_options])
 
     def options(self, file: str) -> list[str]:
         """Return the build options of a file's programs."""
@@ -120,8 +108,28 @@ class Programs:
 
     def log_of(self, program: cl.Program) -> str:
         """Return the build log of a program; "" if the driver has none."""
+        return _log_of(self._device, program)
+
+
+def build(device: Device, program: cl.Program, options: Sequence[str]) -> cl.Program:
+    """Return the built program; raises DeviceError with the build log as text."""
+    with warnings.catch_warnings():
+        # pyopencl warns about any compiler output; tests/kernels reads the log itself.
+        warnings.simplefilter("ignore")
         try:
-            wanted = cl.program_build_info.LOG
-            return str(program.get_build_info(self._device.cl_device, wanted)).strip()
-        except cl.Error:
-            return ""
+            # Querying first makes pyopencl bypass its cache, which ignores driver versions,
+            # and its dump of a failing source to the temporary folder.
+            with opencl("clGetProgramInfo"):
+                program.get_info(cl.program_info.REFERENCE_COUNT)
+            with process.ProtectedCall():
+                return program.build(options=[*options], cache_dir=False)
+        except cl.Error as error:
+            raise DeviceError(_log_of(device, program) or str(error)) from error
+
+
+def _log_of(device: Device, program: cl.Program) -> str:
+    try:
+        wanted = cl.program_build_info.LOG
+        return str(program.get_build_info(device.cl_device, wanted)).strip()
+    except cl.Error:
+        return ""

@@ -3,19 +3,18 @@
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import replace
 
 import numpy as np
 import pyopencl as cl
 
 from delegate.errors import DeviceError
-from delegate.guard.children import process
 from delegate.plan.layout import Bytes
 from delegate.plan.record import CallPlan
 from delegate.plan.reproducer import Replay, Reproducer
 from delegate.run.context import opencl
 from delegate.run.device import Device
+from delegate.run.programs import build
 
 
 def replayed(device: Device, given: Reproducer) -> Replay:
@@ -27,9 +26,10 @@ def replayed(device: Device, given: Reproducer) -> Replay:
             source = call.program.source
             if source not in programs:
                 program = cl.Program(device.context.cl_context, source)
-                programs[source] = program
-                if log := _build(device, program, given.options):
-                    return Replay("clBuildProgram: CL_BUILD_PROGRAM_FAILURE", log, (), ())
+                try:
+                    programs[source] = build(device, program, given.options)
+                except DeviceError as error:
+                    return Replay("clBuildProgram", str(error), (), ())
         kernels = []
         for call in given.calls:
             with opencl(f"clCreateKernel {call.kernel}"):
@@ -40,23 +40,6 @@ def replayed(device: Device, given: Reproducer) -> Replay:
     except DeviceError as error:
         return Replay(str(error), "", tuple(sizes), ())
     return Replay("", "", tuple(sizes), outputs)
-
-
-def _build(device: Device, program: cl.Program, options: tuple[str, ...]) -> str:
-    """Build a program; return the log of a failure, "" if there is none."""
-    try:
-        with warnings.catch_warnings(), process.ProtectedCall():
-            warnings.simplefilter("ignore")  # as in Programs
-            # Querying first makes pyopencl bypass its cache.
-            program.get_info(cl.program_info.REFERENCE_COUNT)
-            program.build(options=[*options], cache_dir=False)
-    except cl.Error as error:
-        try:
-            wanted = cl.program_build_info.LOG
-            return str(program.get_build_info(device.cl_device, wanted)).strip() or str(error)
-        except cl.Error:
-            return str(error)
-    return ""
 
 
 def _run(

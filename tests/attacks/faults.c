@@ -12,9 +12,7 @@
 //   FAULT_COUNTS a file to which each process adds lines "depth pid function calls" when it ends
 // Source of the prototypes: Khronos OpenCL Specification, "The OpenCL Runtime". OpenCL's headers are not needed.
 #define _GNU_SOURCE
-#include <dlfcn.h>
 #include <fcntl.h>
-#include <link.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdint.h>
@@ -22,6 +20,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+
+#include "icd_loader.h"
 
 typedef void *H;  // a handle, or a pointer that is passed on
 typedef unsigned N;
@@ -67,17 +67,8 @@ static void *abort_later(void *unused) {
     abort();
 }
 
-static int find_loader(struct dl_phdr_info *info, size_t size, void *found) {
-    (void)size;
-    if (!info->dlpi_name || !strstr(info->dlpi_name, "libOpenCL")) return 0;
-    *(void **)found = dlopen(info->dlpi_name, RTLD_NOW | RTLD_NOLOAD);
-    return *(void **)found != NULL;
-}
-
 static void *real(const char *name) {
-    static void *loader;
-    if (!loader) dl_iterate_phdr(find_loader, &loader);
-    void *function = loader ? dlsym(loader, name) : NULL;
+    void *function = loader_function(name);
     if (!function) {
         fprintf(stderr, "faults: no %s in the ICD loader\n", name);
         _exit(99);

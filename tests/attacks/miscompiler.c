@@ -6,28 +6,15 @@
 // Source of the prototype: Khronos OpenCL Specification, "The OpenCL Runtime". OpenCL's headers are not needed.
 #define _GNU_SOURCE
 #include <ctype.h>
-#include <dlfcn.h>
-#include <link.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "icd_loader.h"
 
 typedef void *(*Create)(void *, unsigned, const char **, const size_t *, int *);
 typedef int (*Build)(void *, unsigned, const void *, const char *, void *, void *);
 
 static __thread int aborts;
-
-static int find_loader(struct dl_phdr_info *info, size_t size, void *found) {
-    (void)size;
-    if (!info->dlpi_name || !strstr(info->dlpi_name, "libOpenCL")) return 0;
-    *(void **)found = dlopen(info->dlpi_name, RTLD_NOW | RTLD_NOLOAD);
-    return *(void **)found != NULL;
-}
-
-static void *real(const char *name) {
-    static void *loader;
-    if (!loader) dl_iterate_phdr(find_loader, &loader);
-    return loader ? dlsym(loader, name) : NULL;
-}
 
 // The length of what matches at `text`; 0: nothing does.
 static size_t matched(const char *text, const char *from) {
@@ -59,12 +46,12 @@ void *clCreateProgramWithSource(void *context, unsigned count, const char **text
         whole = made;
     }
     const char *text = whole;
-    void *program = ((Create)real("clCreateProgramWithSource"))(context, 1, &text, NULL, error);
+    void *program = ((Create)loader_function("clCreateProgramWithSource"))(context, 1, &text, NULL, error);
     free(whole);
     return program;
 }
 
 int clBuildProgram(void *program, unsigned count, const void *devices, const char *options, void *notify, void *data) {
     if (aborts) abort();
-    return ((Build)real("clBuildProgram"))(program, count, devices, options, notify, data);
+    return ((Build)loader_function("clBuildProgram"))(program, count, devices, options, notify, data);
 }

@@ -122,10 +122,11 @@ def test_pages_are_complete_and_listed() -> None:
         assert f"({path.name})" in table
 
 
-def test_gitlab_schema_accepts_jobs() -> None:
+@pytest.mark.parametrize("folder", ["boards", "ci"])
+def test_gitlab_schema_accepts_jobs(folder: str) -> None:
     pytest.importorskip("check_jsonschema", reason="check-jsonschema is not installed")
     command = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", "vendor.gitlab-ci"]
-    path = str(RECIPES / "gitlab-ci.yml")
+    path = str(ROOT / "docs" / folder / "gitlab-ci.yml")
     done = subprocess.run([*command, path], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout
 

@@ -8,7 +8,6 @@ import pickle
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from types import TracebackType
 from typing import Any
 
 import numpy as np
@@ -102,12 +101,7 @@ class Replayer:
     def __enter__(self) -> Replayer:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._end()
 
     def alternatives(self, case: Candidate) -> list[tuple[str, tuple[str, ...]]]:

@@ -40,6 +40,7 @@ _LANES16_SECONDS = 10  # of CPU time
 # PoCL unloads its built-in library with the last context: half a second for each test.
 _open_devices: list[Device] = []
 
+
 # x, multiplier, shift, divisor
 _CASES = np.array(
     [
@@ -179,8 +180,8 @@ def feature_test(device: Device, feature: Feature) -> str:
         ends = (_order_test(device, _order_schedule(feature, n)) for n in (1, 64))
         return next((end for end in ends if end != PASSED), PASSED)
     executor = planned_executor(device, Kernels(device), schedule_of(feature))
-    found = _results(executor, (16, 8))
-    return PASSED if np.array_equal(found, _answers(feature)) else _WRONG
+    is_right = np.array_equal(_results(executor, (16, 8)), _answers(feature))
+    return PASSED if is_right else _WRONG
 
 
 def _results(
@@ -195,7 +196,7 @@ def _results(
 def _answers(feature: Feature) -> NDArray[np.int32]:
     if feature.name == "nearest":
         sums = _X * _Y + _Y[::-1]
-        whole = np.rint(sums / 2).astype(np.int32)
+        whole = np.rint(sums * np.float32(0.5)).astype(np.int32)
         return np.concatenate([sums.view(np.int32), whole]).reshape(16, 8)
     if feature.name == "stored_halves":
         halves = np.stack([_X, _Y]).astype(np.float16)
