@@ -184,8 +184,6 @@ def lower_add_n(node: Node, target: Target) -> tuple[Alternative, ...]:
         require_types(tensor, result, NUMBERS)
         require_same_shape(tensor, result)
     numbers = bounds_of(result, "NONE") | {"right_sign": 1}
-    if result.dtype == "float32":  # infinities are not clamped
-        numbers |= {"output_min": bits(-math.inf), "output_max": bits(math.inf)}
     total, *rest = inputs
     sums: list[tuple[Alternative, ...]] = []
     for number, tensor in enumerate(rest, 1):

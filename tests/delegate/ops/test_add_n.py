@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from delegate import DeviceInfo, ops
@@ -28,6 +29,19 @@ def test_integers(count: int, strategy: Strategy, device: DeviceInfo) -> None:
 @pytest.mark.parametrize("count", [2, 3])
 def test_floats(count: int, strategy: Strategy, device: DeviceInfo) -> None:
     assert_exact_strategy(chain_model([summed(count, "float32")]), device, strategy)
+
+
+# Each sum is clamped to finite floats before the next tensor is added to it.
+@pytest.mark.parametrize("strategy", [SIMT, LANES_8], ids=str)
+def test_sums_beyond_float32(strategy: Strategy, device: DeviceInfo) -> None:
+    most, inf, nan = 3e38, np.inf, np.nan
+    rows = [
+        (most, most, -most), (inf, 1, -inf), (inf, 1, 1), (-inf, -inf, 1), (inf, -inf, 1),
+        (nan, 1, inf), (-most, -most, most), (1, 1, -inf),
+    ]  # fmt: skip
+    node = summed(3, "float32", (1, len(rows)))
+    inputs = [np.array([column], np.float32) for column in zip(*rows, strict=True)]
+    assert_exact_strategy(chain_model([node]), device, strategy, inputs=[inputs])
 
 
 def test_one_tensor_after_the_other() -> None:
