@@ -192,7 +192,7 @@ def test_slow_silent_and_disconnected_clients() -> None:
         for _ in range(3):
             gone.append(connect())
             gone[-1].sendall(f"{head}{len(body)}\r\n\r\n{body}".encode())
-        wait(lambda: server.requests == 3)
+        wait(lambda: server.requests == 3 and runner.runs == [1])
         for each in (silent, slow, *gone):
             each.close()
         wait(lambda: server.requests == 0)
