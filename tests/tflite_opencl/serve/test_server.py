@@ -187,6 +187,7 @@ def test_slow_silent_and_disconnected_clients() -> None:
         slow.sendall(f"{head}100\r\n\r\n{{".encode())
         assert b" 408 " in slow.recv(1000)
         assert silent.recv(1000) == b"" or pytest.fail("it is still open")
+        server.bounds = BOUNDS  # the others may be as slow as a busy machine makes them
         body = json.dumps(REQUEST)
         gone = []
         for _ in range(3):
