@@ -27,9 +27,12 @@ def truth(text: str) -> bool:
         raise argparse.ArgumentTypeError(f"'{text}' is not true, false, 1 or 0") from None
 
 
+COMPARE_MODES = ("short", "all")
+
+
 def compare_mode(text: str) -> bool | str:
-    """Return whether to compare, or "all"."""
-    return text if text == "all" else truth(text)
+    """Return whether to compare, or one of COMPARE_MODES."""
+    return text if text in COMPARE_MODES else truth(text)
 
 
 def integer(text: str) -> int:
