@@ -129,6 +129,7 @@ WRONG_WORDS = [
         "--use_gpu maybe: neither one of 0, 1, false, true nor a picture that is there",
     ),
     ("--list_devices=1", "--list_devices takes no value"),
+    ("--compare=maybe", "--compare: 'maybe' is not true, false, short or all"),
 ]
 
 

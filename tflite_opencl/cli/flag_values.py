@@ -32,7 +32,13 @@ COMPARE_MODES = ("short", "all")
 
 def compare_mode(text: str) -> bool | str:
     """Return whether to compare, or one of COMPARE_MODES."""
-    return text if text in COMPARE_MODES else truth(text)
+    if text in COMPARE_MODES:
+        return text
+    try:
+        return truth(text)
+    except argparse.ArgumentTypeError:
+        modes = " or ".join(COMPARE_MODES)
+        raise argparse.ArgumentTypeError(f"'{text}' is not true, false, {modes}") from None
 
 
 def integer(text: str) -> int:
