@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Write the tables of flags in docs/label_image.md, from the flags themselves.
+"""Write the table of flags in docs/label_image.md, from the flags themselves.
 
 python -m docs.flags
 """
@@ -13,31 +13,16 @@ from label_image.flag_fields import FlagRow
 from label_image.flag_table import ALL, TFLITE
 
 DOCUMENT = Path(__file__).with_name("label_image.md")
-HEADING = "## All flags\n\n"
-_NO_EFFECT = "TFLite's flags that are accepted and do nothing here, with a WARN"
+HEADING = "## Flags\n\n"
+_BEFORE = """`label_image --help_all` and the [manual page](shell.md) describe all flags, and say
+why some of TFLite's do nothing here. The table has those of `--help` that TFLite's tool lacks."""
 
 
 def text() -> str:
     """Return what stands below the heading."""
-    works = {name: row for name, row in ALL.items() if not row.no_effect}
-    tflite = {name: row for name, row in works.items() if name in TFLITE}
-    own = {name: row for name, row in works.items() if name not in TFLITE}
-    why: dict[str, list[str]] = {}
-    for name, row in ALL.items():
-        if row.no_effect:
-            why.setdefault(row.no_effect, []).append(_names(name, row))
-    tables = (
-        ("TFLite's flags", "what it does", _rows(tflite)),
-        ("Our own flags", "what it does", _rows(own)),
-        (_NO_EFFECT, "why", ((", ".join(names), each) for each, names in why.items())),
-    )
-    return "\n\n".join(
-        "\n".join(
-            (f"{title}:\n", f"| flag | {heading} |", "|---|---|",
-             *(f"| {flag} | {said} |" for flag, said in rows))
-        )
-        for title, heading, rows in tables
-    ) + "\n"  # fmt: skip
+    own = {name: row for name, row in ALL.items() if row.is_common and name not in TFLITE}
+    rows = (f"| {flag} | {said} |" for flag, said in _rows(own))
+    return "\n".join((f"{_BEFORE}\n", "| flag | what it does |", "|---|---|", *rows)) + "\n"
 
 
 def _rows(flags: Mapping[str, FlagRow]) -> Iterator[tuple[str, str]]:

@@ -160,8 +160,9 @@ class Flags(TfliteFlags):
     list_devices: bool = switch("show the OpenCL devices and exit", is_common=True)
     batch: int | None = shared("batch", None, is_common=True)
     compare: bool | str = shared(
-        "compare", True, " (with --use_gpu), and on the reference kernels; of many pictures a "
-        "sample, or all (default: true)", convert=compare_mode, metavar="BOOL|all", is_common=True)
+        "compare", "short", " (with --use_gpu), and on the reference kernels: true shows a table "
+        "of it, all compares each of many pictures and not a sample (default: short, a few lines)",
+        convert=compare_mode, metavar="BOOL|short|all", is_common=True)
     exclude_ops: tuple[str, ...] = shared("exclude_ops", (), needs="use_gpu", is_common=True)
     placement: str = shared("placement", "device", needs="use_gpu", page="#placement")
     plan: str | None = shared("plan", None, needs="use_gpu", page="#plans")

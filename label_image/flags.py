@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 from label_image.flag_table import ALL, TFLITE, TOOL
 from label_image.settings import Settings
 from tflite_opencl.cli.command_line import HelpFormatter, examples_text
-from tflite_opencl.cli.flag_values import TRUTH, compare_mode, truth
+from tflite_opencl.cli.flag_values import COMPARE_MODES, TRUTH, compare_mode, truth
 from tflite_opencl.cli.messages import did_you_mean
 from tflite_opencl.console.errors import UsageError
 from tflite_opencl.console.exit_codes import EXIT_CODES, NOTHING_RUN, codes_text
@@ -27,7 +27,9 @@ EXAMPLES = (
     ("label_image --use_gpu --batch 8 -i folder", "each picture of a folder, eight at once"),
 )
 # Flags that mean true without a value, by converter: the values that they accept.
-_WITHOUT_VALUE: dict[Any, set[str]] = {truth: {*TRUTH}, compare_mode: {*TRUTH, "all"}}
+_WITHOUT_VALUE: dict[Any, set[str]] = {
+    truth: {*TRUTH}, compare_mode: {*TRUTH, *COMPARE_MODES},
+}  # fmt: skip
 _BY_SHORT = {row.short: name for name, row in ALL.items() if row.short}
 
 

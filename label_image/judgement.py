@@ -108,6 +108,11 @@ class PathResults:
         both = [result for result in (self.cpu, self.gpu) if result and result.has_run_enough]
         return both[0].picture_ms / both[1].picture_ms if len(both) == 2 else None
 
+    @property
+    def have_run(self) -> bool:
+        """Whether both OpenCL and the CPU have a time for a picture."""
+        return all(result and result.picture_ms for result in (self.gpu, self.cpu))
+
     def outcome(
         self, gpu: Outputs, others: Mapping[str, Outputs], shares: Shares | None
     ) -> Outcome:

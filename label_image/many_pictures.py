@@ -77,7 +77,8 @@ class ManyPictures:
             with interrupts.held():
                 judgement = series.judgement
                 sinks.end(self._header, totals_entry(judgement, settings.cpu_threads))
-        text = summary_text(judgement, prepared.kernels, self._width, sinks.facts)
+        flag = settings.table_flag
+        text = summary_text(judgement, prepared.kernels, self._width, sinks.facts, flag)
         if code := self._ended(text, judgement.totals.unreadable, sinks):
             return code
         console.log_messages(judgement.end_messages)

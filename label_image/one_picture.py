@@ -60,7 +60,7 @@ class OnePicture:
         gpu, by_name = judgement.results.gpu, judgement.results.by_name
         decoded = {name: self._result(result.outputs) for name, result in by_name.items()}
         if gpu is not None:
-            console.write(sys.stderr, summary_text(judgement, self._prepared.kernels, self._width))
+            console.write(sys.stderr, self._summary(judgement, settings.table_flag))
             if gpu.profile is not None:
                 by_time = settings.profiling_order == "time"
                 columns = self._width if sys.stderr.isatty() else _FILE_COLUMNS
@@ -97,10 +97,10 @@ class OnePicture:
         if shown:
             self.show(first)
         floats = first.scene.rows is None
-        with self._table_above(Judgement(results)):
+        with self._summary_above(Judgement(results)):
             judgement = self._compare(results, floats)
         if prepared.tunes_after:
-            with self._table_above(judgement, _MEASURING):
+            with self._summary_above(judgement, _MEASURING):
                 judgement = self._tune(judgement, floats)
         answer = judgement.answer
         is_other = bool(judgement.failure) and answer is not shown
@@ -171,13 +171,18 @@ class OnePicture:
             log.info("number of outputs: %d", len(graph.outputs))
         return pixels
 
-    def _table_above(
+    def _summary_above(
         self, judgement: Judgement, note: str = ""
     ) -> contextlib.AbstractContextManager[object]:
-        """Print the table so far above the progress bars."""
+        """Print the summary so far above the progress bars."""
         if judgement.results.gpu is None or not self._prepared.is_watched:
             return contextlib.nullcontext()
-        return bars.below(summary_text(judgement, self._prepared.kernels, self._width) + note)
+        flag = None if self._settings.table_flag is None else ""
+        return bars.below(self._summary(judgement, flag) + note)
+
+    def _summary(self, judgement: Judgement, flag: str | None) -> str:
+        """Return the summary, as `summary_text`."""
+        return summary_text(judgement, self._prepared.kernels, self._width, flag=flag)
 
     def _result(self, outputs: Outputs) -> Result:
         size = None if self._picture is None else self._picture.shape[:2]

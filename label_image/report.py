@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The summary after label_image's own lines: a table of the paths. Everything here returns text."""
+"""The summary after label_image's own lines: facts and tables. Everything here returns text."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rich.table import Table
 from delegate import DeviceInfo
 from delegate.inspect import Portion
 from label_image.compare import CPU, Totals
-from label_image.judgement import Judgement
+from label_image.judgement import Judgement, PathResults
 from label_image.run_result import RunResult
 from tflite_opencl.console.tables import render
 from tflite_opencl.harness.chain import share_text
@@ -38,36 +38,80 @@ Facts = list[tuple[str, str]]  # labels and texts
 
 
 def summary_text(
-    judgement: Judgement, kernels: str, width: int = 80, more: Sequence[tuple[str, str]] = ()
+    judgement: Judgement,
+    kernels: str,
+    width: int = 80,
+    more: Sequence[tuple[str, str]] = (),
+    flag: str | None = None,
 ) -> str:
     """Return a table with one column per path, then facts, then the nodes left to the CPU and why.
 
-    `kernels`: the CPU's, as named by Runtime.kernels. `more`: facts about all pictures.
+    `kernels`: the CPU's, as named by Runtime.kernels. `more`: facts about all pictures. `flag`:
+    None: all of this; else one line has the times instead of the table, facts that change neither
+    the verdict nor the times are left out, and the last line names the flag that shows all, if any.
     """
-    results, job = judgement.results, judgement.results.job
-    gpu, untuned = results.gpu, results.untuned
-    cpu = "EXTERNAL" if results.cpu_name == "external" else f"CPU, {kernels}"
-    ours = job.delegates if job.external else "OpenCL"
-    columns = {
-        f"{ours}, tuned" if untuned else ours: gpu, f"{ours}, first": untuned, cpu: results.cpu,
-    }  # fmt: skip
-    paths = {name: result for name, result in columns.items() if result is not None}
-    table = table_of("")
-    for name, result in paths.items():
-        at_once = f"{result.batch} at once" if result.batch > 1 else "one by one"
-        table.add_column(name if job.is_timed else f"{name}, {at_once}", justify="right")
-    for word, texts in path_rows([*paths.values()]):
-        table.add_row(word, *texts)
-    grid = Table.grid(padding=(0, 2))
-    counts = [] if job.is_timed else [*count_facts(judgement.totals), *more]
-    for fact in (*counts, *speedup_facts(judgement), *comparison_facts(judgement, kernels)):
+    gpu, is_timed = judgement.results.gpu, judgement.results.job.is_timed
+    facts = [] if is_timed else [*count_facts(judgement.totals), *more]
+    shown: list[RenderableType] = []
+    if flag is None:
+        shown.append(_path_table(judgement.results, kernels))
+        facts += speedup_facts(judgement)
+    else:
+        facts += _time_facts(judgement.results, kernels)
+    facts += comparison_facts(judgement, kernels, is_short=flag is not None)
+    shown.append(grid := Table.grid(padding=(0, 2)))
+    for fact in facts:
         grid.add_row(*fact)
-    shown: list[RenderableType] = [table, grid]
     if rows := refusals(gpu.delegation if gpu else None):
         shown.append(refused := table_of("left to the CPU", "count", "why", "nodes", numbers=(1,)))
         for row in rows:
             refused.add_row(*row)
-    return render(width, *shown)
+    if flag:
+        shown.append(f"{flag} shows all times, loads and the tuning")
+    text = render(width, *shown)
+    return text if flag is None else f"\n{text}"  # a table begins with an empty line
+
+
+def _path_table(results: PathResults, kernels: str) -> Table:
+    untuned, ours = results.untuned, _our_name(results)
+    columns = {
+        f"{ours}, tuned" if untuned else ours: results.gpu, f"{ours}, first": untuned,
+        "EXTERNAL" if results.cpu_name == "external" else f"CPU, {kernels}": results.cpu,
+    }  # fmt: skip
+    paths = {name: result for name, result in columns.items() if result is not None}
+    table = table_of("")
+    for name, result in paths.items():
+        heading = name if results.job.is_timed else f"{name}, {_at_once(result)}"
+        table.add_column(heading, justify="right")
+    for word, texts in path_rows([*paths.values()]):
+        table.add_row(word, *texts)
+    return table
+
+
+def _time_facts(results: PathResults, kernels: str) -> Facts:
+    """Return the time of each path, and how many times as fast OpenCL is, as one fact."""
+    cpu = "EXTERNAL" if results.cpu_name == "external" else f"CPU ({kernels})"
+    both = {_our_name(results): results.gpu, cpu: results.cpu}
+    texts = []
+    for name, result in both.items():
+        if result is not None and (times := result.comparison_times) is not None:
+            texts.append(f"{name} {times.average_ms:.3f} ms")
+        elif result is not None:
+            texts.append(f"{name} {result.per_second:.1f} pictures/s ({_at_once(result)})")
+    text = ", ".join(texts)
+    if (ratio := results.speedup) is not None:
+        text += f": {ratio:.2f} times as fast" + " (medians)" * results.job.is_timed
+    elif results.have_run:
+        text += ": too few runs to compare"
+    return [("average" if results.job.is_timed else "model alone", text)]
+
+
+def _our_name(results: PathResults) -> str:
+    return results.job.delegates if results.job.external else "OpenCL"
+
+
+def _at_once(result: RunResult) -> str:
+    return f"{result.batch} at once" if result.batch > 1 else "one by one"
 
 
 def count_facts(totals: Totals) -> Facts:
@@ -124,21 +168,23 @@ def speedup_facts(judgement: Judgement) -> Facts:
     """Return OpenCL's speed-up; nothing if one of the paths did not run."""
     results = judgement.results
     if (ratio := results.speedup) is None:
-        have_run = all(each and each.picture_ms for each in (results.gpu, results.cpu))
-        return [("speedup", "too few runs")] if have_run else []
+        return [("speedup", "too few runs")] if results.have_run else []
     of_many = "OpenCL's pictures/s over the CPU's"
     how = "median of the CPU over OpenCL's" if results.job.is_timed else of_many
     return [("speedup", f"{ratio:.2f} ({how})")]
 
 
-def comparison_facts(judgement: Judgement, kernels: str) -> Facts:
-    """Return what was delegated, and the paths' differences; nothing without OpenCL."""
+def comparison_facts(judgement: Judgement, kernels: str, is_short: bool = False) -> Facts:
+    """Return what was delegated, and the paths' differences; nothing without OpenCL.
+
+    `is_short`: without the driver, the tuning, and how far TFLite's own paths are apart.
+    """
     results, totals = judgement.results, judgement.totals
     gpu, job = results.gpu, results.job
     if gpu is None or gpu.delegation is None:
         return []
     taken = gpu.delegation
-    facts = _device_facts(taken, gpu.portions)
+    facts = _device_facts(taken, gpu.portions, is_short)
     partitions = _count(len(taken.partitions), "partition")
     nodes = f"{taken.delegated} of {len(taken.verdicts)} on OpenCL, in {partitions}"
     if taken.library:
@@ -148,25 +194,27 @@ def comparison_facts(judgement: Judgement, kernels: str) -> Facts:
         facts.append(("precision", "fp16: floats may be halves"))
     if job.opencl and job.opencl.is_ieee:
         facts.append(("precision", "ieee: the same bits on every device"))
-    if taken.tuning_left:
+    if taken.tuning_left and not is_short:
         pending = _count(taken.tuning_left, "choice")
         how = "--tune full measures them, as does tflite-opencl tune"
         facts.append(("tuning", f"{pending} not measured: {how}"))
     if why := results.reasons.get(CPU):
         facts.append(("CPU", f"failed: {why}"))
     if totals.distances is None:
-        return facts
+        return facts if job.reference else [*facts, ("outputs", "not compared: --compare=false")]
     if not job.is_timed:
         how = "; --compare=all compares each" if judgement.is_sample else ""
         of = f"{totals.compared} of {totals.classified} pictures"
         facts.append(("compared", f"{of}, in {totals.comparing_seconds:.1f} s{how}"))
-    return facts + _output_facts(judgement, taken, kernels)
+    facts += _output_facts(judgement, taken, kernels)
+    return facts if is_short else facts + _tflite_facts(judgement, kernels)
 
 
-def _device_facts(taken: Delegation, portions: Sequence[Portion]) -> Facts:
+def _device_facts(taken: Delegation, portions: Sequence[Portion], is_short: bool) -> Facts:
     """Return the device's name, or the share of each of several devices."""
     if not portions:
-        return [("device", f"{taken.device} ({taken.platform}, driver {taken.driver})")]
+        driver = "" if is_short else f", driver {taken.driver}"
+        return [("device", f"{taken.device} ({taken.platform}{driver})")]
     facts = []
     for portion in portions:
         info = portion.device
@@ -182,12 +230,11 @@ def rate_of(portion: Portion) -> float:  # pictures per second
 
 
 def _output_facts(judgement: Judgement, taken: Delegation, kernels: str) -> Facts:
-    """Return the differences of OpenCL and the CPU from the reference kernels."""
+    """Return the differences of OpenCL from the reference kernels."""
     distances, where = judgement.totals.distances, judgement.where if judgement.totals.wrong else ""
     assert distances is not None
     reference, other_kernels = judgement.results.reference, judgement.results.other_kernels
-    ours, theirs = distances.gpu_to_reference, distances.cpu_to_reference
-    facts = []
+    ours, facts = distances.gpu_to_reference, []
     # Otherwise the CPU's nodes would add their own difference.
     too = "" if not taken.on_cpu else ", which judge OpenCL's part alone"
     if ours.quanta == 0:
@@ -210,13 +257,20 @@ def _output_facts(judgement: Judgement, taken: Delegation, kernels: str) -> Fact
     elif taken.others and (ours.quanta or ours.floats):
         whose = f"{taken.library} may have computed otherwise in its nodes"
         facts.append(("", f"{whose}: {', '.join(map(str, taken.others))}"))
+    return facts
+
+
+def _tflite_facts(judgement: Judgement, kernels: str) -> Facts:
+    """Return the difference of TFLite's kernels from its reference kernels, if there is one."""
+    assert judgement.totals.distances is not None
+    theirs = judgement.totals.distances.cpu_to_reference
     own = [_count(theirs.quanta, "quantum", "quanta")] if theirs.quanta else []
     own += [f"up to {theirs.floats:g} in floats"] if theirs.floats else []
-    if own:
-        judge = reference.removeprefix("TFLite's ")
-        between = f"between its {kernels} and its {judge}"
-        facts.append(("", f"TFLite's own paths differ: {', '.join(own)} {between}"))
-    return facts
+    if not own:
+        return []
+    judge = judgement.results.reference.removeprefix("TFLite's ")
+    between = f"between its {kernels} and its {judge}"
+    return [("", f"TFLite's own paths differ: {', '.join(own)} {between}")]
 
 
 def refusals(taken: Delegation | None) -> list[tuple[str, str, str, str]]:

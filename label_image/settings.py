@@ -50,6 +50,13 @@ class Settings(Flags):
         return self.compare == "all"
 
     @property
+    def table_flag(self) -> str | None:
+        """The flag that would show the table of the comparison; None: it is shown."""
+        if self.verbose or self.compare in (True, "all"):
+            return None
+        return "" if self.quiet else "--compare" if self.compare else "--verbose 1"
+
+    @property
     def cpu_threads(self) -> int | None:
         """Threads of the CPU's kernels; None: TFLite's default."""
         # As in label_image, XNNPACK requested by -x uses -t; otherwise --num_threads is its number.

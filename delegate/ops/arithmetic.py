@@ -201,7 +201,7 @@ def lower_pow(node: Node, target: Target) -> tuple[Alternative, ...]:
         if exponents.size > 1 or operands.left.shape == operands.right.shape:
             raise Unsupported("int32: only one exponent, which is broadcast")
         if np.any(np.less(exponents, 0)):
-            raise Unsupported(f"an exponent is {exponents.item()}")
+            raise Unsupported(f"an exponent is {exponents.item()}: 0 or more is needed")
     return binary(operands, "POWER", {}, target)
 
 

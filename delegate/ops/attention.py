@@ -62,7 +62,7 @@ def lower_attention(node: Node, target: Target) -> tuple[Alternative, ...]:
     if positions * head > HALF_ROUNDS * GROUP_ITEMS or positions > HALF_ROUNDS:
         raise Unsupported(f"{positions} places of {head}: too many for one kernel")
     if rows > _MOST_ROWS and positions < 2 * rows and target.group_items > 1:
-        raise Unsupported(f"{rows} rows: products of matrices share what they load")
+        raise Unsupported(f"{rows} rows: separate products of matrices are faster")
     count = math.prod((*outer, rows))
     params: Params = {
         "queries": queries,
@@ -185,7 +185,7 @@ def _mask_steps(mask: Tensor, shape: tuple[int, ...]) -> Params:
         or padded[-2] not in (1, rows)
         or not (is_shared or [*padded[:-2]] == outer)
     ):
-        raise Unsupported(f"a mask {shape_text(mask)} of scores {shape}")
+        raise Unsupported(f"a mask {shape_text(mask)} of scores {shape}: they do not fit")
     return {
         "mask_matrix_step": 0 if is_shared else padded[-2] * positions,
         "mask_row_step": 0 if padded[-2] == 1 else positions,

@@ -151,7 +151,8 @@ def _parse(node: Node, what: str) -> tuple[Tensor, Tensor, list[int], list[list[
         raise Unsupported(f"block sizes {blocks}: at least 1 is needed")
     values = integers_of(margins, what)
     if values.shape != (rank - 2, 2) or values.min() < 0 or values.max() >= 2**31:
-        raise Unsupported(f"{what} {values.tolist()} of {shape_text(source)}")
+        given = f"{what} {values.tolist()} of {shape_text(source)}"
+        raise Unsupported(f"{given}: {rank - 2} pairs of 0 or more are needed")
     return source, result, blocks, values.tolist()
 
 

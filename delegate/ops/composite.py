@@ -43,7 +43,9 @@ def lower_composite(node: Node, target: Target) -> tuple[Alternative, ...]:
                 f"{outer.dtype}, {inner.dtype} in its decomposition: they must be equal"
             )
         if outer.shape != inner.shape:
-            raise Unsupported(f"{shape_text(outer)}, {shape_text(inner)} in its decomposition")
+            raise Unsupported(
+                f"{shape_text(outer)}, {shape_text(inner)} in its decomposition: they must be equal"
+            )
     computed = [tensor for each in body.nodes for tensor in each.outputs]
     if len({*body.outputs} & {*computed}) < len(body.outputs):
         raise Unsupported("an output of its decomposition is an input, a constant or repeated")

@@ -157,7 +157,9 @@ def _geometry(
     out_c = weights.shape[3 if is_depthwise else 0]
     groups = _channels(source, bias, out_c, result) if is_depthwise else _groups(source, weights)
     if result.shape[3] != out_c:
-        raise Unsupported(f"{out_c} channels of weights, {result.shape[3]} of output")
+        raise Unsupported(
+            f"{out_c} channels of weights, {result.shape[3]} of output: they must be equal"
+        )
     if is_depthwise:
         values = values.reshape(-1, out_c).T[:, :, None]
     else:

@@ -218,14 +218,14 @@ def _rows(node: Node, source: Tensor, weights: Tensor, result: Tensor) -> int:
     out_c, in_c = weights.shape
     elements = math.prod(source.shape)
     if elements < in_c:
-        raise Unsupported(f"input {shape_text(source)}: no rows of {in_c}")
+        raise Unsupported(f"input {shape_text(source)}: rows of {in_c} are needed")
     if node.options.get("keep_num_dims") and source.shape[-1:] != (in_c,):
         raise Unsupported(
             f"input {shape_text(source)}: its last size is kept, so it must be {in_c}"
         )
     rows = elements // in_c  # TFLite ignores an incomplete last row
     if math.prod(result.shape) != rows * out_c:
-        raise Unsupported(f"output {shape_text(result)}: {rows} rows of {out_c} are computed")
+        raise Unsupported(f"output {shape_text(result)}: {rows} rows of {out_c} are needed")
     return rows
 
 

@@ -82,7 +82,9 @@ def lower_gather_nd(node: Node, target: Target) -> tuple[Alternative, ...]:
     _require_index(positions)
     count = positions.shape[-1] if positions.shape else 0
     if not 1 <= count <= len(source.shape):
-        raise Unsupported(f"{count} coordinates of {shape_text(source)}")
+        raise Unsupported(
+            f"{count} coordinates of {shape_text(source)}: 1 to {len(source.shape)} are needed"
+        )
     outer, inner = positions.shape[:-1], source.shape[count:]
     require_shape(result, (*outer, *inner))
     row, row_count = math.prod(inner), math.prod(outer)

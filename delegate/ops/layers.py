@@ -57,14 +57,16 @@ def lower_concatenation(node: Node, target: Target) -> tuple[Alternative, ...]:
     shape = sources[0].shape
     axis = axis_of(integer(node.options, "axis", 0), len(shape))
     if len(result.shape) != len(shape):
-        raise Unsupported(f"{shape_text(sources[0])} in, {shape_text(result)} out")
+        shapes = f"{shape_text(sources[0])} in, {shape_text(result)} out"
+        raise Unsupported(f"{shapes}: their ranks must be equal")
     moves, launches = [], []
     start = 0
     for source in sources:
         require_types(source, result)
         others = (*source.shape[:axis], *source.shape[axis + 1 :])
         if len(source.shape) != len(shape) or others != (*shape[:axis], *shape[axis + 1 :]):
-            raise Unsupported(f"{shape_text(sources[0])} and {shape_text(source)} on axis {axis}")
+            shapes = f"{shape_text(sources[0])} and {shape_text(source)}"
+            raise Unsupported(f"{shapes}: they may differ on axis {axis} alone")
         if result.dtype == "int8":
             require_same_scale(source, result)
         if result.dtype == "uint8" and source.quantization != result.quantization:
@@ -134,11 +136,14 @@ def lower_pack(node: Node, target: Target) -> tuple[Alternative, ...]:
     shape = sources[0].shape
     axis = axis_of(integer(node.options, "axis", 0), len(shape) + 1)
     if node.options.get("values_count", len(sources)) != len(sources):
-        raise Unsupported(f"{node.options['values_count']} layers, {len(sources)} inputs")
+        raise Unsupported(
+            f"{node.options['values_count']} layers, {len(sources)} inputs: they must be equal"
+        )
     for source in sources:
         require_types(source, result, _COPIED_TYPES)
         if source.shape != shape:
-            raise Unsupported(f"layers {shape_text(sources[0])} and {shape_text(source)}")
+            shapes = f"{shape_text(sources[0])} and {shape_text(source)}"
+            raise Unsupported(f"layers {shapes}: they must be equal")
         require_same_scale(source, result)
     require_shape(result, (*shape[:axis], len(sources), *shape[axis:]))
     indexed = enumerate(sources)
@@ -163,10 +168,12 @@ def lower_split(node: Node, target: Target) -> tuple[Alternative, ...]:
     if not count:
         raise Unsupported("0 outputs: at least 1 is expected")
     if node.options.get("num_splits", count) != count:
-        raise Unsupported(f"{node.options['num_splits']} parts, {count} outputs: not equal")
+        raise Unsupported(
+            f"{node.options['num_splits']} parts, {count} outputs: they must be equal"
+        )
     size, remainder = divmod(source.shape[axis], count)
     if remainder:
-        raise Unsupported(f"{source.shape[axis]} elements in {count} parts: they are not equal")
+        raise Unsupported(f"{source.shape[axis]} elements in {count} parts: they must be equal")
     return by_moves(_parts(source, node.outputs, axis, [size] * count), target)
 
 
@@ -184,7 +191,7 @@ def lower_split_v(node: Node, target: Target) -> tuple[Alternative, ...]:
     if sizes.count(-1) == 1:
         sizes[sizes.index(-1)] = source.shape[axis] - sum(sizes) - 1
     if sum(sizes) != source.shape[axis] or min(sizes, default=0) < 0:
-        raise Unsupported(f"parts of {sizes} elements: {source.shape[axis]} are there")
+        raise Unsupported(f"parts of {sizes} elements: they must add up to {source.shape[axis]}")
     return by_moves(_parts(source, node.outputs, axis, sizes), target)
 
 
@@ -213,7 +220,7 @@ def lower_unpack(node: Node, target: Target) -> tuple[Alternative, ...]:
     axis = axis_of(integer(node.options, "axis", 0), len(source.shape))
     count = len(node.outputs)
     if count != source.shape[axis] or node.options.get("num", count) != count:
-        raise Unsupported(f"{source.shape[axis]} layers, {count} outputs: not equal")
+        raise Unsupported(f"{source.shape[axis]} layers, {count} outputs: they must be equal")
     for result in node.outputs:
         require_types(source, result, _UNPACK_TYPES)
         require_same_scale(source, result)

@@ -128,7 +128,9 @@ def lower_slice(node: Node, target: Target) -> tuple[Alternative, ...]:
     sizes = [whole - first if size == -1 else size for whole, first, size in rows]
     for whole, first, size in zip(source.shape, begin, sizes, strict=True):
         if first < 0 or size < 0 or first + size > whole:
-            raise Unsupported(f"{sizes} elements from {begin} on of {shape_text(source)}")
+            raise Unsupported(
+                f"{sizes} elements from {begin} on of {shape_text(source)}: outside of it"
+            )
     require_shape(result, sizes)
     steps = steps_of(source.shape)
     start = sum(first * step for first, step in zip(begin, steps, strict=True))

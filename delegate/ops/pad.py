@@ -62,7 +62,8 @@ def lower_pad(node: Node, target: Target) -> tuple[Alternative, ...]:
     for value in values:
         require_same_scale(value, result)
         if value.dtype != result.dtype or math.prod(value.shape) != 1:
-            raise Unsupported(f"value {value.dtype} {shape_text(value)}: one {result.dtype}")
+            given = f"value {value.dtype} {shape_text(value)}"
+            raise Unsupported(f"{given}: one {result.dtype} is needed")
         if value.data is None:
             raise Unsupported("value: not constant")
         border = np.asarray(value.data).reshape(1)
@@ -82,7 +83,8 @@ def _paddings_of(padding_tensor: Tensor, source: Tensor) -> NDArray[np.int64]:
     """
     values = integers_of(padding_tensor, "paddings")
     if values.shape != (len(source.shape), 2) or values.min(initial=0) < 0:
-        raise Unsupported(f"paddings {values.tolist()} of shape {shape_text(source)}")
+        given = f"paddings {values.tolist()} of shape {shape_text(source)}"
+        raise Unsupported(f"{given}: {len(source.shape)} pairs of 0 or more are needed")
     if values.max(initial=0) >= 2**31:
         raise Unsupported(f"paddings {values.tolist()}: beyond 32 bits")
     return values

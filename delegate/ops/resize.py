@@ -58,7 +58,8 @@ def _resize_of(node: Node, types: Sequence[str]) -> Resizing:
         raise Unsupported(f"shapes {shapes}: only rank 4 (NHWC)")
     batch, _, _, depth = source.shape
     if result.shape != (batch, height, width, depth):
-        raise Unsupported(f"shapes {shapes}: {batch}x{height}x{width}x{depth} is computed")
+        expected = f"{batch}x{height}x{width}x{depth}"
+        raise Unsupported(f"shapes {shapes}: the output must be {expected}")
     if min(*source.shape, *result.shape) < 1:
         raise Unsupported(f"shapes {shapes}: they are empty")
     if max(*source.shape, *result.shape) > _LARGEST:

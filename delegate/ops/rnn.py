@@ -119,7 +119,8 @@ def _parse(node: Node) -> list[_Rnn]:
     groups = [rest[at : at + 4] for at in range(0, len(rest), 4)]
     for weights, recurrent, *_ in groups:
         if len(weights.shape) != 2 or recurrent.shape != (weights.shape[0],) * 2:
-            raise Unsupported(f"weights {shape_text(weights)}, {shape_text(recurrent)}")
+            shapes = f"{shape_text(weights)}, {shape_text(recurrent)}"
+            raise Unsupported(f"weights {shapes}: they do not fit")
     results, states = results_of(node, steps, [group[0].shape[0] for group in groups], len(groups))
     rnns = []
     for tensors, link, next_hidden, result in zip(groups, linked, states, results, strict=True):
@@ -157,10 +158,11 @@ def _check(rnn: _Rnn) -> None:
         expected = rnn.source.shape[:-1], (rnn.units, *aux.shape[-1:]), {"float32"}
         if (aux.shape[:-1], weights.shape, {aux.dtype, weights.dtype}) != expected:
             shapes = ", ".join(map(shape_text, (rnn.auxiliary, rnn.linked)))
-            raise Unsupported(f"an auxiliary input and its weights {shapes}")
+            raise Unsupported(f"an auxiliary input and its weights {shapes}: they do not fit")
     input_shape = (*rnn.result.tensor.shape[:-1], rnn.weights.shape[-1])
     if rnn.source.shape != input_shape or min(rnn.depth, rnn.units) < 1:
-        raise Unsupported(f"input {shape_text(rnn.source)}, weights {shape_text(rnn.weights)}")
+        shapes = f"input {shape_text(rnn.source)}, weights {shape_text(rnn.weights)}"
+        raise Unsupported(f"{shapes}: they do not fit")
     for tensor in (rnn.source, rnn.weights, rnn.result.tensor):
         elements_of(tensor)
     if rnn.depth + rnn.units > MOST_ROUNDS:

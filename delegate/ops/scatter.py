@@ -157,7 +157,9 @@ def lower_scatter_nd(node: Node, target: Target) -> tuple[Alternative, ...]:
     require_shape(result, vector_of(shape, "sizes"))
     count = indices.shape[-1] if indices.shape else 0
     if not 1 <= count <= len(result.shape):
-        raise Unsupported(f"{count} coordinates of {shape_text(result)}")
+        raise Unsupported(
+            f"{count} coordinates of {shape_text(result)}: 1 to {len(result.shape)} are needed"
+        )
     outer, sizes, inner = indices.shape[:-1], result.shape[:count], result.shape[count:]
     if updates.shape != (*outer, *inner):
         raise Unsupported(f"updates {shape_text(updates)}: not one for each index")

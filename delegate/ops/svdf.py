@@ -148,7 +148,8 @@ def _parse(node: Node) -> _Svdf:
         raise Unsupported(f"{filters} filters of rank {rank}: a unit has as many as the rank")
     batch = source.shape[0]
     if source.shape != (batch, depth) or times.shape[0] != filters:
-        raise Unsupported(f"input {shape_text(source)}, weights of time {shape_text(times)}")
+        shapes = f"input {shape_text(source)}, weights of time {shape_text(times)}"
+        raise Unsupported(f"{shapes}: they do not fit")
     for tensor, shape in ((result, (batch, units)), (state, (batch, times.shape[1] * filters))):
         require_shape(tensor, shape)
         elements_of(tensor)

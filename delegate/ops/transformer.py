@@ -120,7 +120,8 @@ def _columns(source: Tensor, names: Sequence[str], constants: Sequence[Tensor]) 
     for name, tensor in zip(names, constants, strict=True):
         values = require_constant(tensor, f"{name}s")
         if values.size != depth or values.shape[-1:] != (depth,) or depth > HALF_ROUNDS:
-            raise Unsupported(f"{name}s {shape_text(tensor)} of rows of {depth}")
+            shapes = f"{name}s {shape_text(tensor)} of rows of {depth}"
+            raise Unsupported(f"{shapes}: one a column is needed, at most {HALF_ROUNDS}")
         params[name] = as_stored(values)
     return params
 
@@ -181,7 +182,9 @@ def lower_rope(node: Node, target: Target) -> tuple[Alternative, ...]:
     while rows and rows[0] == 1:
         del rows[0]
     if 2 * half != size or rows != outer[len(outer) - len(rows) :]:
-        raise Unsupported(f"angles {shape_text(cosines)} of rows {shape_text(source)}")
+        raise Unsupported(
+            f"angles {shape_text(cosines)} of rows {shape_text(source)}: they do not fit"
+        )
     params: Params = {
         "input": source,
         "cosines": cosines,

@@ -91,7 +91,7 @@ def lower_transpose_conv_bias(node: Node, target: Target) -> tuple[Alternative, 
     except ValueError as error:
         raise Unsupported(f"custom options or inputs: {error}") from None
     if builtin.inputs[3] is None:
-        raise Unsupported("no bias")
+        raise Unsupported("the bias is missing")
     return lower_transpose_conv(builtin, target)
 
 
@@ -145,7 +145,7 @@ def _geometry(node: Node, values: NDArray[np.generic]) -> Convolution:
     if result.shape != expected or len(source.shape) != 4:
         raise Unsupported(
             f"shapes {shape_text(source)} -> {shape_text(result)}: "
-            f"{'x'.join(map(str, expected))} of an NHWC tensor is computed"
+            f"the output must be {'x'.join(map(str, expected))}, the input rank 4 (NHWC)"
         )
     if source.shape[3] != in_c or result.shape[3] != out_c:
         raise Unsupported(

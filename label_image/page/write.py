@@ -127,8 +127,6 @@ def _summary(
     if judgement.results.gpu is not None:
         rows += comparison_facts(judgement, prepared.kernels)
         rows += speedup_facts(judgement)
-        if judgement.results.beside is None:
-            rows.append(("outputs", "not compared: --compare=false"))
     elif settings.external_delegate_path:
         rows.append(("external delegate", settings.external_delegate_path))
     else:

@@ -93,7 +93,8 @@ class Live:
                 judgement = series.judgement
                 sinks.end(header, totals_entry(judgement, settings.cpu_threads))
         facts = [*self._facts(loads, preprocessor), *sinks.facts]
-        text = summary_text(judgement, prepared.kernels, self._width, facts)
+        flag = settings.table_flag
+        text = summary_text(judgement, prepared.kernels, self._width, facts, flag)
         console.write(sys.stderr, text)
         if code := self._code(frames):
             return code

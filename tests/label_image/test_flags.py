@@ -129,6 +129,7 @@ WRONG_WORDS = [
         "--use_gpu maybe: neither one of 0, 1, false, true nor a picture that is there",
     ),
     ("--list_devices=1", "--list_devices takes no value"),
+    ("--compare=maybe", "--compare: 'maybe' is not true, false, short or all"),
 ]
 
 
@@ -137,7 +138,7 @@ SAMPLES = {
     "batch": "2", "compare": "all", "gpu_backend": "cl", "tune": "full", "cpu_kernels": "builtin",
     "input_size": "2x3", "profiling_order": "time", "shard": "1/2", "scheduler": "local:2",
     "external_delegate_options": "a:b", "video_options": "a:b", "task": "pose", "input": "a=b",
-    "placement": "offload:3",
+    "placement": "offload:3", "precision": "fp16",
 }  # fmt: skip
 
 
@@ -178,7 +179,7 @@ def test_defaults_are_those_of_label_image() -> None:
     assert (settings.input_mean, settings.input_std) == (None, None)
     assert settings.max_profiling_buffer_entries == 1024
     assert [settings.use_gpu, settings.verbose, settings.profiling] == [False] * 3
-    assert settings.compare is True
+    assert (settings.compare, settings.table_flag) == ("short", "--compare")
     assert settings.warnings == ()
 
 
@@ -222,20 +223,25 @@ def test_a_boolean_is_false_in_every_spelling(form: str, text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "compare", "compares_all", "image"),
+    ("line", "compare", "compares_all", "table_flag", "image"),
     [
-        ("--compare", True, False, "./grace_hopper.bmp"),
-        ("--compare all", True, True, "./grace_hopper.bmp"),
-        ("--compare=all a.png", True, True, "a.png"),
-        ("--compare a.png", True, False, "a.png"),
-        ("--compare false", False, False, "./grace_hopper.bmp"),
-        ("--use_gpu all", True, False, "all"),
+        ("--compare", True, False, None, "./grace_hopper.bmp"),
+        ("--compare all", True, True, None, "./grace_hopper.bmp"),
+        ("--compare=all a.png", True, True, None, "a.png"),
+        ("--compare a.png", True, False, None, "a.png"),
+        ("--compare short a.png", True, False, "--compare", "a.png"),
+        ("--compare short -v", True, False, None, "./grace_hopper.bmp"),
+        ("--quiet", True, False, "", "./grace_hopper.bmp"),
+        ("--compare false", False, False, "--verbose 1", "./grace_hopper.bmp"),
+        ("--compare 0 -v 1", False, False, None, "./grace_hopper.bmp"),
+        ("--use_gpu all", True, False, "--compare", "all"),
     ],
 )
-def test_all_may_be_compared(
+def test_what_is_compared_and_shown(
     line: str,
     compare: bool,
     compares_all: bool,
+    table_flag: str | None,
     image: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -244,6 +250,7 @@ def test_all_may_be_compared(
     Path("all").mkdir()  # a folder of pictures
     settings = parse(line.split())
     assert (bool(settings.compare), settings.compares_all) == (compare, compares_all)
+    assert settings.table_flag == table_flag
     assert settings.image == image
 
 

@@ -53,7 +53,7 @@ def test_ctrl_c_on_opencl_is_130_and_shows_the_times_so_far(
     assert ran.code == 130
     assert "Traceback" not in "\n".join(ran.err)
     text = ran.table
-    assert "of 100000000 timed runs INFO: invoked INFO: average time: T ms OpenCL" in text
+    assert "of 100000000 timed runs INFO: invoked INFO: average time: T ms average OpenCL" in text
     assert "nodes 2 of 2 on OpenCL" in text
     assert "outputs not compared with the reference kernels: Ctrl-C ended the run before" in text
 
@@ -79,18 +79,22 @@ def test_ctrl_c_while_comparing_shows_what_is_known(
     assert document["cpu"]["results"] == document["gpu"]["results"]
 
 
-def test_opencl_prints_label_images_lines_then_the_table(
-    device: DeviceInfo, files: Path, run: Run
+@pytest.mark.parametrize("words", [(), ("--compare",)], ids=["short", "table"])
+def test_opencl_prints_label_images_lines_then_a_summary(
+    device: DeviceInfo, files: Path, run: Run, words: tuple[str, ...]
 ) -> None:
-    ran = run(*FILES, "--use_gpu", "--device", str(device.index))
+    ran = run(*FILES, "--use_gpu", "--device", str(device.index), *words)
     assert ran.code == 0
     assert ran.out == ["INFO: GPU delegate created."]
     assert ran.lines[: len(GPU_LINES)] == GPU_LINES
     table = " ".join(" ".join(ran.lines[len(GPU_LINES) :]).split())
-    assert f"CPU, {find_runtime().kernels('auto')}" in table
+    kernels, is_table = find_runtime().kernels("auto"), bool(words)
+    assert (f"CPU, {kernels}" in table, f"CPU ({kernels})" in table) == (is_table, not is_table)
     assert "nodes 2 of 2 on OpenCL, in 1 partition" in table
     assert "equal to TFLite's reference kernels: 0 quanta" in table
-    assert device.driver in table
+    assert device.platform in table
+    assert (device.driver in table, "load, ms" in table) == (is_table, is_table)
+    assert table.endswith("--compare shows all times, loads and the tuning") == (not is_table)
 
 
 @needs_tflite
@@ -376,7 +380,7 @@ def test_without_tflite_opencl_runs_the_model_alone(
     assert missing.endswith(": only OpenCL runs the model, and numpy is what it is compared with")
     assert [row for row in ROWS if row in ran.lines] == ROWS
     assert "nodes 2 of 2 on OpenCL" in ran.table
-    assert "speedup" not in ran.table
+    assert "as fast" not in ran.table
     assert "CPU failed: no TFLite runtime" in ran.table
     assert "outputs equal to numpy's reference kernels: 0 quanta" in ran.table
     document = json.loads((files / "out.json").read_text())

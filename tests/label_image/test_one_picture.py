@@ -71,6 +71,7 @@ def ran_with(*results: RunResult | BaseException, is_watched: bool = True) -> Ra
     class One(OnePicture):
         def __init__(self) -> None:
             self._job, self._width = JOB, 80
+            self._settings: Any = SimpleNamespace(table_flag="--compare")
             self._prepared: Any = SimpleNamespace(
                 is_watched=is_watched, tunes_after=is_watched, kernels="XNNPACK", runtime=RUNTIME,
                 graph=graph,

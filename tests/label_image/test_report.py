@@ -159,6 +159,41 @@ def test_the_report_names_device_nodes_and_speedup() -> None:
     assert "left to the CPU" not in text
 
 
+def short_text(judgement: Judgement, flag: str = "--compare") -> list[str]:
+    """Return the lines of the summary without the table, with single blanks."""
+    text = report.summary_text(judgement, "XNNPACK", 200, flag=flag)
+    return [" ".join(line.split()) for line in text.splitlines()]
+
+
+def test_the_summary_without_the_table_is_a_few_lines() -> None:
+    tuned = replace(ALL, tuning_left=3)
+    assert short_text(judgement_of(gpu(tuned), EQUAL)) == [
+        "",
+        "average OpenCL 20.500 ms, CPU (XNNPACK) 41.000 ms: 2.00 times as fast (medians)",
+        "device Vivante GC7000 (rusticl)",
+        "nodes 2 of 2 on OpenCL, in 1 partition",
+        "outputs equal to TFLite's reference kernels: 0 quanta",
+        "--compare shows all times, loads and the tuning",
+    ]
+    few = replace(gpu(), times=replace(TIMES, runs=9))
+    _, average, *_, last = short_text(judgement_of(few, EQUAL), flag="")
+    assert average.endswith("CPU (XNNPACK) 41.000 ms: too few runs to compare")
+    assert last.startswith("outputs equal")
+
+
+def test_the_summary_without_the_table_hides_no_verdict() -> None:
+    apart = replace(EQUAL, distances=EQUAL.distances._replace(gpu_to_reference=Difference(1)))
+    shown = short_text(judgement_of(gpu(PARTLY), apart))
+    assert "nodes 1 of 4 on OpenCL, in 1 partition" in shown
+    (outputs,) = (line for line in shown if line.startswith("outputs"))
+    assert outputs.startswith("outputs DIFFER from TFLite's reference kernels, which judge")
+    assert f"CONV_2D 2 {WHY} 0, 2" in shown
+    failed = short_text(judgement_of(gpu(), replace(EQUAL, cpu=None, cpu_failure="no kernel")))
+    assert failed[1] == "average OpenCL 20.500 ms"
+    assert "CPU failed: no kernel" in failed
+    assert "outputs not compared: --compare=false" in short_text(judgement_of(gpu(), None))
+
+
 def test_few_runs_make_no_speedup() -> None:
     few = replace(TIMES, runs=9)
     assert "speedup  too few runs" in comparison_text(replace(gpu(), times=few), EQUAL)
@@ -463,6 +498,15 @@ def test_a_sample_is_marked(judgement: Judgement) -> None:
     text = " ".join(report.summary_text(judgement, "XNNPACK").split())
     assert "compared 4 of 30 pictures, in 0.5 s; --compare=all compares each" in text
     assert "TFLite's reference kernels: 0 quanta" in text
+
+
+def test_many_pictures_have_their_speeds_in_a_line(judgement: Judgement) -> None:
+    assert short_text(judgement)[1:4] == [
+        "pictures 30 classified, 2 not readable, 15.0/s by the clock",
+        "decoding 31.25 ms a picture, in 4 processes: 128.0/s, at the same time",
+        "model alone OpenCL 240.0 pictures/s (8 at once), CPU (XNNPACK) 120.0 pictures/s "
+        "(one by one): 2.00 times as fast",
+    ]
 
 
 def test_the_cpu_alone_has_one_column(judgement: Judgement) -> None:

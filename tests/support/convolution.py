@@ -282,7 +282,7 @@ def channel_refusals(node: Node) -> dict[str, tuple[Node, str]]:
         ),
         "output_channels": (
             changed(node, -1, shape=(1, 7, 5, 9)),
-            "8 channels of weights, 9 of output",
+            "8 channels of weights, 9 of output: they must be equal",
         ),
         "rank_2_weights": (
             changed(node, 1, shape=(8, 27)),

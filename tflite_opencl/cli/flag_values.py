@@ -27,9 +27,18 @@ def truth(text: str) -> bool:
         raise argparse.ArgumentTypeError(f"'{text}' is not true, false, 1 or 0") from None
 
 
+COMPARE_MODES = ("short", "all")
+
+
 def compare_mode(text: str) -> bool | str:
-    """Return whether to compare, or "all"."""
-    return text if text == "all" else truth(text)
+    """Return whether to compare, or one of COMPARE_MODES."""
+    if text in COMPARE_MODES:
+        return text
+    try:
+        return truth(text)
+    except argparse.ArgumentTypeError:
+        modes = " or ".join(COMPARE_MODES)
+        raise argparse.ArgumentTypeError(f"'{text}' is not true, false, {modes}") from None
 
 
 def integer(text: str) -> int:

@@ -47,7 +47,7 @@ def sizes_of(
     sizes = tuple(max(pair) for pair in zip(*outer, strict=True))
     if result.shape != (*sizes[MOST_DIMENSIONS - rank :], m, n):
         expected = "x".join(map(str, (*sizes[MOST_DIMENSIONS - rank :], m, n)))
-        raise Unsupported(f"{shapes}: {expected} is computed")
+        raise Unsupported(f"{shapes}: the output must be {expected}")
     fields = {"m_size": m, "k_size": k, "n_size": n, "batch_1": sizes[1], "batch_2": sizes[2]}
     for name, batch_shape, matrix in (("left", outer[0], m * k), ("right", outer[1], k * n)):
         for axis in range(3):

@@ -134,7 +134,8 @@ def pairs_of(weights: Tensor, scales: NDArray[np.float16]) -> NDArray[np.uint8]:
     """
     data = require_constant(weights, "weights")
     if 2 * data.size != math.prod(weights.shape):
-        raise Unsupported(f"{data.size} bytes for int4 {shape_text(weights)}")
+        given = f"{data.size} bytes for int4 {shape_text(weights)}"
+        raise Unsupported(f"{given}: one for two values is needed")
     pairs: NDArray[np.uint8] = data.view(np.uint8).reshape(*scales.shape, -1)
     return pairs
 

@@ -95,7 +95,7 @@ def reduction_of(node: Node) -> Reduction:
     )
     if result.shape != shape:
         computed = "x".join(map(str, shape)) or "scalar"
-        raise Unsupported(f"output {shape_text(result)}: {computed} is computed")
+        raise Unsupported(f"output {shape_text(result)}: it must be {computed}")
     dimensions: list[tuple[bool, int, int]] = []  # innermost first
     step = 1
     for axis in reversed(range(rank)):

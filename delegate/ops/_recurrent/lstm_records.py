@@ -225,5 +225,5 @@ def clip_of(node: Node, name: str) -> float:
     """
     value = node.options.get(name, 0.0)
     if not isinstance(value, float | int) or not 0 <= value < math.inf:
-        raise Unsupported(f"{name} {value!r}: no number from 0 on")
+        raise Unsupported(f"{name} {value!r}: a finite number of 0 or more is needed")
     return float(value)

@@ -191,7 +191,10 @@ REFUSALS = {
         "uint8: only int8, int16, int32, float32 are implemented",
     ),
     "quantised_powers": (node("POW"), "int8: only int32, float32 are implemented"),
-    "negative_power": (node("POW", "int32", values=(-1,)), "an exponent is -1"),
+    "negative_power": (
+        node("POW", "int32", values=(-1,)),
+        "an exponent is -1: 0 or more is needed",
+    ),
     "computed_power": (node("POW", "int32", constant=""), "the exponents are not constant"),
     "many_powers": (
         node("POW", "int32", shapes=((2, 3), (3,)), values=(1, 2)),

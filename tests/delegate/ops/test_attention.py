@@ -32,7 +32,8 @@ test_refusals = refused(
             given(ATTENTION, 1, (3, 12, 16)), "output 3x12x16: the inputs give 2x12x16"
         ),
         "attention_mask": (
-            given(ATTENTION, 3, (2, 1, 3, 12)), "a mask 2x1x3x12 of scores (2, 3, 12)"
+            given(ATTENTION, 3, (2, 1, 3, 12)),
+            "a mask 2x1x3x12 of scores (2, 3, 12): they do not fit",
         ),
         "attention_places": (
             replace(
@@ -42,7 +43,7 @@ test_refusals = refused(
             "40000 places of 16: too many for one kernel",
         ),
         "attention_rows": (
-            fused(attention((1, 17, 8), 33)), "17 rows: products of matrices share what they load"
+            fused(attention((1, 17, 8), 33)), "17 rows: separate products of matrices are faster"
         ),
     }
 )  # fmt: skip

@@ -133,7 +133,10 @@ REFUSALS: dict[str, tuple[Node, str]] = {
         changed(changed(NODE, 0, shape=(2, 5, 11)), 1, shape=(3, 11, 9)),
         "shapes 2x5x11 x 3x11x9 -> 5x9: they cannot be broadcast together",
     ),
-    "output": (changed(NODE, -1, shape=(1, 5, 9)), "shapes 5x11 x 11x9 -> 1x5x9: 5x9 is computed"),
+    "output": (
+        changed(NODE, -1, shape=(1, 5, 9)),
+        "shapes 5x11 x 11x9 -> 1x5x9: the output must be 5x9",
+    ),
     "many_terms": (
         changed(changed(NODE, 0, shape=(5, 65001)), 1, shape=(65001, 9)),
         "shapes 5x65001 x 65001x9 -> 5x9: 65001 terms a sum, at most 65000 are implemented",

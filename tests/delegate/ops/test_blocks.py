@@ -115,7 +115,7 @@ TO_SPACE_REFUSALS = {
     ),
     "crops": (
         changed(TO_SPACE_NODE, 2, data=np.array([[0, 1], [-1, 0]])),
-        "crops [[0, 1], [-1, 0]] of 4x2x3x5",
+        "crops [[0, 1], [-1, 0]] of 4x2x3x5: 2 pairs of 0 or more are needed",
     ),
     "batch": (
         changed(TO_SPACE_NODE, 0, shape=(6, 2, 3, 5)),
@@ -191,7 +191,7 @@ TO_BATCH_REFUSALS = {
     ),
     "negative": (
         changed(TO_BATCH_NODE, 2, data=np.array([[2, -1], [1, 0]])),
-        "paddings [[2, -1], [1, 0]] of 1x3x5x2",
+        "paddings [[2, -1], [1, 0]] of 1x3x5x2: 2 pairs of 0 or more are needed",
     ),
     "rank": (changed(TO_BATCH_NODE, 0, shape=(4, 6)), "input 4x6: only rank 3 and 4"),
     "output": (

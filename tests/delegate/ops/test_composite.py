@@ -114,7 +114,10 @@ test_refusal = refused(
             changed(NODE, 0, dtype="uint8"),
             "uint8, int8 in its decomposition: they must be equal",
         ),
-        "shapes": (changed(NODE, -1, shape=(6, 8)), "6x8, 48 in its decomposition"),
+        "shapes": (
+            changed(NODE, -1, shape=(6, 8)),
+            "6x8, 48 in its decomposition: they must be equal",
+        ),
         "twice": (
             composite(twice()),
             "an output of its decomposition is an input, a constant or repeated",

@@ -174,8 +174,14 @@ ND_REFUSALS = {
         changed(ND_NODE, 1, data=np.array([[3, 2], [-1, 1]])),
         "an index is -1: outside of 4 elements",
     ),
-    "coordinates": (changed(ND_NODE, 0, shape=(4,)), "2 coordinates of 4"),
-    "scalar": (changed(ND_NODE, 1, data=np.array(1), shape=()), "0 coordinates of 4x3x5"),
+    "coordinates": (
+        changed(ND_NODE, 0, shape=(4,)),
+        "2 coordinates of 4: 1 to 1 are needed",
+    ),
+    "scalar": (
+        changed(ND_NODE, 1, data=np.array(1), shape=()),
+        "0 coordinates of 4x3x5: 1 to 3 are needed",
+    ),
     "output": (changed(ND_NODE, -1, shape=(2, 3)), "output 2x3: the inputs give 2x5"),
 }
 ND_CASES = {

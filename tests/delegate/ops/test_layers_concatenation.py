@@ -42,8 +42,14 @@ REFUSALS = {
         changed(NODE, options={"fused_activation_function": "RELU"}),
         "fused activation RELU: only NONE",
     ),
-    "rank": (changed(NODE, 1, shape=(2, 3, 4)), "1x2x3x4 and 2x3x4 on axis 3"),
-    "size": (changed(NODE, 1, shape=(1, 3, 3, 5)), "1x2x3x4 and 1x3x3x5 on axis 3"),
+    "rank": (
+        changed(NODE, 1, shape=(2, 3, 4)),
+        "1x2x3x4 and 2x3x4: they may differ on axis 3 alone",
+    ),
+    "size": (
+        changed(NODE, 1, shape=(1, 3, 3, 5)),
+        "1x2x3x4 and 1x3x3x5: they may differ on axis 3 alone",
+    ),
     "output": (changed(NODE, -1, shape=(1, 2, 3, 8)), "output 1x2x3x8: the inputs give 1x2x3x9"),
     "types": (changed(NODE, 1, dtype="int8"), "int8 in, uint8 out: they must be equal"),
     "empty": (changed(NODE, 1, shape=(1, 2, 3, 0)), "shape 1x2x3x0: it is empty"),
@@ -130,8 +136,11 @@ def pack(shape: tuple[int, ...], count: int, axis: int = 0, dtype: str = "uint8"
 PACK_NODE = pack((2, 3), 2)
 PACK_REFUSALS = {
     "axis": (changed(PACK_NODE, options={"axis": 3}), "axis 3: outside of 3 dimensions"),
-    "count": (changed(PACK_NODE, options={"values_count": 3}), "3 layers, 2 inputs"),
-    "shapes": (changed(PACK_NODE, 1, shape=(3, 2)), "layers 2x3 and 3x2"),
+    "count": (
+        changed(PACK_NODE, options={"values_count": 3}),
+        "3 layers, 2 inputs: they must be equal",
+    ),
+    "shapes": (changed(PACK_NODE, 1, shape=(3, 2)), "layers 2x3 and 3x2: they must be equal"),
     "output": (changed(PACK_NODE, -1, shape=(3, 2)), "output 3x2: the inputs give 2x2x3"),
     "scales": rescaled(PACK_NODE, 1),
     "types": (changed(PACK_NODE, 1, dtype="int8"), "int8 in, uint8 out: they must be equal"),

@@ -41,9 +41,9 @@ REFUSALS = {
     ),
     "not_equal": (
         changed(NODE, 1, shape=(1, 2, 3, 7)),
-        "7 elements in 3 parts: they are not equal",
+        "7 elements in 3 parts: they must be equal",
     ),
-    "count": (changed(NODE, options={"num_splits": 2}), "2 parts, 3 outputs: not equal"),
+    "count": (changed(NODE, options={"num_splits": 2}), "2 parts, 3 outputs: they must be equal"),
     "no_output": (
         replace(NODE, outputs=(), options={"num_splits": 0}),
         "0 outputs: at least 1 is expected",
@@ -109,15 +109,15 @@ SPLIT_V_REFUSALS = {
     "computed": (changed(SPLIT_V_NODE, 1, data=None), "sizes: not constant"),
     "sum": (
         changed(SPLIT_V_NODE, 1, data=np.array([1, 4])),
-        "parts of [1, 4] elements: 6 are there",
+        "parts of [1, 4] elements: they must add up to 6",
     ),
     "two_hidden": (
         changed(SPLIT_V_NODE, 1, data=np.array([-1, -1])),
-        "parts of [-1, -1] elements: 6 are there",
+        "parts of [-1, -1] elements: they must add up to 6",
     ),
     "negative": (
         changed(SPLIT_V_NODE, 1, data=np.array([8, -2])),
-        "parts of [8, -2] elements: 6 are there",
+        "parts of [8, -2] elements: they must add up to 6",
     ),
     "count": (changed(SPLIT_V_NODE, 1, data=np.array([6])), "sizes of shape (1,): (2,) is needed"),
     "output": (
@@ -166,8 +166,8 @@ def unpack(shape: tuple[int, ...], axis: int = 0, dtype: str = "uint8") -> Node:
 UNPACK_NODE = unpack((2, 3))
 UNPACK_REFUSALS = {
     "axis": (changed(UNPACK_NODE, options={"axis": 2}), "axis 2: outside of 2 dimensions"),
-    "count": (changed(UNPACK_NODE, options={"num": 3}), "2 layers, 2 outputs: not equal"),
-    "layers": (changed(UNPACK_NODE, 0, shape=(4, 3)), "4 layers, 2 outputs: not equal"),
+    "count": (changed(UNPACK_NODE, options={"num": 3}), "2 layers, 2 outputs: they must be equal"),
+    "layers": (changed(UNPACK_NODE, 0, shape=(4, 3)), "4 layers, 2 outputs: they must be equal"),
     "output": (changed(UNPACK_NODE, -1, shape=(2,)), "output 2: the inputs give 3"),
     "scales": rescaled(UNPACK_NODE, -1),
     "scalar": (changed(UNPACK_NODE, 0, shape=()), "axis 0: outside of 0 dimensions"),

@@ -40,11 +40,17 @@ NODE = piece((4, 5), [1, 2], [2, 3])
 REFUSALS = {
     "computed_begin": (changed(NODE, 1, data=None), "begin: not constant"),
     "computed_size": (changed(NODE, 2, data=None), "sizes: not constant"),
-    "begin": (changed(NODE, 1, data=np.array([-1, 2])), "[2, 3] elements from [-1, 2] on of 4x5"),
-    "size": (changed(NODE, 2, data=np.array([4, 3])), "[4, 3] elements from [1, 2] on of 4x5"),
+    "begin": (
+        changed(NODE, 1, data=np.array([-1, 2])),
+        "[2, 3] elements from [-1, 2] on of 4x5: outside of it",
+    ),
+    "size": (
+        changed(NODE, 2, data=np.array([4, 3])),
+        "[4, 3] elements from [1, 2] on of 4x5: outside of it",
+    ),
     "negative": (
         changed(NODE, 2, data=np.array([-2, 3])),
-        "[-2, 3] elements from [1, 2] on of 4x5",
+        "[-2, 3] elements from [1, 2] on of 4x5: outside of it",
     ),
     "rank": (changed(NODE, 1, data=np.array([1])), "begin of shape (1,): (2,) is needed"),
     "output": (changed(NODE, -1, shape=(3, 2)), "output 3x2: the inputs give 2x3"),

@@ -61,11 +61,12 @@ REFUSALS = {
     "computed": (changed(NODE, 1, data=None), "paddings: not constant"),
     "negative": (
         changed(NODE, 1, data=np.array([[0, 0], [-1, 2], [0, 3], [0, 0]], np.int32)),
-        "paddings [[0, 0], [-1, 2], [0, 3], [0, 0]] of shape 1x3x4x2",
+        "paddings [[0, 0], [-1, 2], [0, 3], [0, 0]] of shape 1x3x4x2: "
+        "4 pairs of 0 or more are needed",
     ),
     "rank_of_paddings": (
         changed(NODE, 1, data=np.zeros((3, 2), np.int32)),
-        "paddings [[0, 0], [0, 0], [0, 0]] of shape 1x3x4x2",
+        "paddings [[0, 0], [0, 0], [0, 0]] of shape 1x3x4x2: 4 pairs of 0 or more are needed",
     ),
     "size": (changed(NODE, -1, shape=(1, 6, 8, 2)), "output 1x6x8x2: the inputs give 1x6x7x2"),
     "types": (changed(NODE, -1, dtype="int8"), "uint8 in, int8 out: they must be equal"),
@@ -78,8 +79,8 @@ REFUSALS = {
     "six_dimensions": (pad((1,) * 6, [[1, 1]] * 6), "6 dimensions: 1 to 5 are implemented"),
     "one_input": (op("PAD", NODE.inputs[:1], NODE.outputs), "1 inputs: 2 expected"),
     "computed_value": (changed(VALUE, 2, data=None), "value: not constant"),
-    "values": (changed(VALUE, 2, shape=(2,)), "value uint8 2: one uint8"),
-    "type_of_value": (changed(VALUE, 2, dtype="int8"), "value int8 scalar: one uint8"),
+    "values": (changed(VALUE, 2, shape=(2,)), "value uint8 2: one uint8 is needed"),
+    "type_of_value": (changed(VALUE, 2, dtype="int8"), "value int8 scalar: one uint8 is needed"),
     "scale_of_value": rescaled(VALUE, 2),
     "no_value": (op("PADV2", NODE.inputs, NODE.outputs), "2 inputs: 3 expected"),
 }
@@ -182,7 +183,7 @@ MIRROR_PAD_REFUSALS = {
     "computed": (changed(MIRROR_PAD_NODE, 1, data=None), "paddings: not constant"),
     "negative": (
         changed(MIRROR_PAD_NODE, 1, data=np.array([[1, 2], [3, -1]])),
-        "paddings [[1, 2], [3, -1]] of shape 3x4",
+        "paddings [[1, 2], [3, -1]] of shape 3x4: 2 pairs of 0 or more are needed",
     ),
     "too_far": (
         mirrored((3, 4), [[1, 3], [0, 0]]),

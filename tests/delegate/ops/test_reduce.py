@@ -144,8 +144,8 @@ REFUSALS: dict[str, tuple[Node, str]] = {
     "int64_axes": (changed(MEAN, 1, dtype="int64"), "int64 axes: only int32"),
     "empty": (changed(MEAN, 0, shape=(1, 0, 5, 3)), "shape 1x0x5x3: it is empty"),
     "scalar": (changed(MEAN, 0, shape=()), "axes [1, 2] of scalar: each must be one of its axes"),
-    "output_size": (changed(MEAN, -1, shape=(1, 4)), "output 1x4: 1x3 is computed"),
-    "output_keeps_dims": (changed(MEAN, -1, shape=(1, 1, 1, 3)), "output 1x1x1x3: 1x3 is computed"),
+    "output_size": (changed(MEAN, -1, shape=(1, 4)), "output 1x4: it must be 1x3"),
+    "output_keeps_dims": (changed(MEAN, -1, shape=(1, 1, 1, 3)), "output 1x1x1x3: it must be 1x3"),
     "signedness_changes": (
         changed(MEAN, -1, dtype="uint8"),
         "int8 in, uint8 out: they must be equal",

@@ -89,11 +89,11 @@ REFUSALS: dict[str, tuple[Node, str]] = {
     "int64_size": (changed(NODE, 1, dtype="int64"), "size int64 of 2: int32 of 2 is needed"),
     "output": (
         changed(NODE, -1, shape=(1, 7, 12, 3)),
-        "shapes 1x3x5x3 -> 1x7x12x3: 1x7x11x3 is computed",
+        "shapes 1x3x5x3 -> 1x7x12x3: the output must be 1x7x11x3",
     ),
     "negative": (
         changed(NODE, 1, data=np.array([-7, 11], np.int32)),
-        "shapes 1x3x5x3 -> 1x7x11x3: 1x-7x11x3 is computed",
+        "shapes 1x3x5x3 -> 1x7x11x3: the output must be 1x-7x11x3",
     ),
     "rank": (changed(NODE, 0, shape=(3, 5, 3)), "shapes 3x5x3 -> 1x7x11x3: only rank 4 (NHWC)"),
     "empty": (

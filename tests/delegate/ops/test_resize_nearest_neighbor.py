@@ -73,7 +73,7 @@ REFUSALS: dict[str, tuple[Node, str]] = {
     "computed_size": (changed(NODE, 1, data=None), "height and width are not constant"),
     "output": (
         changed(NODE, -1, shape=(1, 7, 12, 3)),
-        "shapes 1x3x5x3 -> 1x7x12x3: 1x7x11x3 is computed",
+        "shapes 1x3x5x3 -> 1x7x12x3: the output must be 1x7x11x3",
     ),
     "int64": (
         retyped(NODE, "int64"),

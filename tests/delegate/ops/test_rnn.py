@@ -69,8 +69,11 @@ test_refusal = refused(
         "computed": (changed(FLOATS[1], 1, data=None), "weights are not constant"),
         "activation": activated(FLOATS[1], "SIGN_BIT"),
         "rank": (changed(FLOATS[1], 0, shape=(2, 11)), "input 2x11: rank 3 is needed"),
-        "weights": (changed(FLOATS[1], 2, shape=(6, 5)), "weights 6x11, 6x5"),
-        "depth": (changed(FLOATS[1], 0, shape=(2, 3, 10)), "input 2x3x10, weights 6x11"),
+        "weights": (changed(FLOATS[1], 2, shape=(6, 5)), "weights 6x11, 6x5: they do not fit"),
+        "depth": (
+            changed(FLOATS[1], 0, shape=(2, 3, 10)),
+            "input 2x3x10, weights 6x11: they do not fit",
+        ),
         "state": (
             changed(FLOATS[1], 3, shape=(5,)),
             "a bias and a state 5, 2x6: the others give (2, 6)",
@@ -85,7 +88,7 @@ test_refusal = refused(
         ),
         "link_shape": (
             changed(LINKED, 10, shape=(6, 5)),
-            "an auxiliary input and its weights 2x3x12, 6x5",
+            "an auxiliary input and its weights 2x3x12, 6x5: they do not fit",
         ),
         **{
             f"linked_{kind}{form}": (

@@ -68,7 +68,10 @@ test_refusal = refused(
             "18 filters of rank 4: a unit has as many as the rank",
         ),
         "state": (changed(FLOAT, 4, shape=(2, 89)), "the state becomes another type or shape"),
-        "input": (changed(FLOAT, 0, shape=(2, 20)), "input 2x20, weights of time 18x5"),
+        "input": (
+            changed(FLOAT, 0, shape=(2, 20)),
+            "input 2x20, weights of time 18x5: they do not fit",
+        ),
         "zero_point": (
             changed(INT8, 1, quantization=quantization(0.1, 3)),
             "weights with zero point 3: it must be 0",

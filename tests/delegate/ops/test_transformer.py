@@ -47,18 +47,18 @@ test_refusals = refused(
         "norm_computed": (given(NORM, 1, (37,)), "scales are not constant"),
         "norm_scale": (
             replace(NORM, inputs=(NORM.inputs[0], const(np.ones(36, np.float32)))),
-            "scales 36 of rows of 37",
+            "scales 36 of rows of 37: one a column is needed, at most 32768",
         ),
         "norm_column": (
             replace(NORM, inputs=(NORM.inputs[0], const(np.ones((37, 1), np.float32)))),
-            "scales 37x1 of rows of 37",
+            "scales 37x1 of rows of 37: one a column is needed, at most 32768",
         ),
         "norm_shape": (given(NORM, 0, (3, 5, 38)), "output 3x5x37: the inputs give 3x5x38"),
         "layer_type": (given(LAYER, 0, (3, 5, 37), "int32"), "int32: only float32 is implemented"),
         "layer_computed": (given(LAYER, 2, (37,)), "offsets are not constant"),
         "layer_offset": (
             replace(LAYER, inputs=(*LAYER.inputs[:2], const(np.ones(36, np.float32)))),
-            "offsets 36 of rows of 37",
+            "offsets 36 of rows of 37: one a column is needed, at most 32768",
         ),
         "scaled_type": (given(SCALE, 3, (3, 5, 37), "int32"), "int32: only float32 is implemented"),
         "scaled_shape": (
@@ -70,7 +70,8 @@ test_refusals = refused(
         "rope_type": (given(ROPE, 1, (5, 32), "int8"), "int8: only float32 is implemented"),
         "rope_sines": (given(ROPE, 2, (5, 31)), "output 5x31: the inputs give 5x32"),
         "rope_angles": (
-            given(given(ROPE, 1, (3, 32)), 2, (3, 32)), "angles 3x32 of rows 3x5x64"
+            given(given(ROPE, 1, (3, 32)), 2, (3, 32)),
+            "angles 3x32 of rows 3x5x64: they do not fit",
         ),
         "gate_type": (given(GATE, 1, (1, 1536), "int16"), "int16: only float32 is implemented"),
         "gate_shape": (given(GATE, 1, (1, 1535)), "output 1x1535: the inputs give 1x1536"),

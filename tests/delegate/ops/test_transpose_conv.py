@@ -88,7 +88,7 @@ INT8 = Transposed(dtype="int8").node()
 INT16 = Transposed(dtype="int16").node()
 FLOAT = Transposed(dtype="float32").node()
 SHAPE = "output shape {}: int32 of (4,) is needed"
-NHWC = "shapes {}: 1x8x10x8 of an NHWC tensor is computed"
+NHWC = "shapes {}: the output must be 1x8x10x8, the input rank 4 (NHWC)"
 REFUSALS: dict[str, tuple[Node, str]] = {
     "computed_shape": (changed(NODE, 0, data=None), "output shapes are not constant"),
     "shape_of_3": (changed(NODE, 0, shape=(3,)), SHAPE.format("int32 of (3,)")),

@@ -198,7 +198,7 @@ test_refusal = refused(
         ),
         "output": (
             changed(NODE, -1, shape=(1, 8, 8, 8)),
-            "shapes 1x4x5x3 -> 1x8x8x8: 1x8x9x8 of an NHWC tensor is computed",
+            "shapes 1x4x5x3 -> 1x8x8x8: the output must be 1x8x9x8, the input rank 4 (NHWC)",
         ),
     }
 )

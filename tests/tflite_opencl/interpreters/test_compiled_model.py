@@ -146,13 +146,11 @@ def test_scalar_variable_in_first_run(make: Make, device: DeviceInfo) -> None:
 
 @slow
 def test_c_program_of_documents(built: Path, device: DeviceInfo, tmp_path: Path) -> None:
-    page = (ROOT / "docs" / "programs.md").read_text()
-    program = page.partition("## LiteRT: CompiledModel in C\n")[2].partition("```c\n")[2]
-    (tmp_path / "program.c").write_text(program.partition("```")[0])
+    program = ROOT / "docs" / "programs" / "compiled_model.c"
     litert_folder = Path(str(litert.__file__)).parent
     flags = ["-Wall", "-Wextra", "-Werror", f"{litert_folder}/libLiteRt.so"]
     arguments = ["-o", tmp_path / "program", f"-Wl,-rpath,{litert_folder}"]
-    subprocess.run(["cc", tmp_path / "program.c", *flags, *arguments], check=True)
+    subprocess.run(["cc", program, *flags, *arguments], check=True)
     (tmp_path / ACCELERATOR).symlink_to(built.with_name(ACCELERATOR))
     graph = conv_pool()
     (tmp_path / "model.tflite").write_bytes(write_model(graph))

@@ -234,8 +234,8 @@ REFUSALS = {
         changed(PRODUCT, 1, shape=(8, 1, 1, 11)),
         "weights 8x1x1x11: rank 2 (OI) is needed",
     ),
-    "product_rows": (changed(PRODUCT, 0, shape=(1, 10)), "input 1x10: no rows of 11"),
-    "product_output": (changed(PRODUCT, -1, shape=(3, 9)), "output 3x9: 3 rows of 8 are computed"),
+    "product_rows": (changed(PRODUCT, 0, shape=(1, 10)), "input 1x10: rows of 11 are needed"),
+    "product_output": (changed(PRODUCT, -1, shape=(3, 9)), "output 3x9: 3 rows of 8 are needed"),
 }
 
 test_refusal = refused(REFUSALS)

@@ -185,7 +185,10 @@ test_refusal = refused(
             "an activation after weights in blocks: this TFLite ignores it",
         ),
         "computed": (changed(NODE, 1, data=None), "weights are not constant"),
-        "bytes": (changed(NODE, 1, data=np.zeros(9, np.uint8)), "9 bytes for int4 19x64"),
+        "bytes": (
+            changed(NODE, 1, data=np.zeros(9, np.uint8)),
+            "9 bytes for int4 19x64: one for two values is needed",
+        ),
         "few_rows": (
             with_weights(3, 64),
             "weights 3x64 in blocks: TFLite takes no scales of fewer than 4 rows of 32",

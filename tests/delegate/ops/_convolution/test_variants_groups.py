@@ -83,7 +83,7 @@ REFUSALS = {
     ),
     "output_channels": (
         changed(NODE, -1, shape=(1, 7, 5, 9)),
-        "8 channels of weights, 9 of output",
+        "8 channels of weights, 9 of output: they must be equal",
     ),
     "hybrid": (changed(FLOAT, 1, dtype="uint8"), "hybrid: uint8 weights with float32 activations"),
     "int32": (
