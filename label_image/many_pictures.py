@@ -160,8 +160,7 @@ class ManyPictures:
             bar = contextlib.nullcontext(_no_step)
         with bar as step, contextlib.closing(outcomes):
             for outcome in outcomes:
-                with interrupts.held():  # print and write a counted picture, too, and completely
-                    is_read = self._report(outcome, numbers.popleft(), sinks)
+                is_read = self._report(outcome, numbers.popleft(), sinks)
                 interrupts.check()
                 step()
                 if not is_read and not sinks.sinks:

@@ -24,6 +24,7 @@ from label_image.judgement import Judgement
 from label_image.path import BatchRun
 from label_image.paths import OpenPaths
 from label_image.run_result import Array, Outputs
+from tflite_opencl.console import interrupts
 from tflite_opencl.console.errors import DelegateFailed, reason_of
 from tflite_opencl.oracle.finite import not_finite
 
@@ -77,6 +78,7 @@ class Series:
     ) -> Generator[Outcome, None, None]:
         """Yield each picture's outcome, in order; raises as `outcomes` and `source` do.
 
+        Ctrl-C waits until the next one is asked for: what is counted is reported, too.
         `buffers`: number of batch buffers; None: enough to fill one while others run.
         """
         begin_s = time.perf_counter()
@@ -97,8 +99,9 @@ class Series:
                         why = not_finite(outcome.outputs, self._paths.graph.outputs)
                         outcome = replace(outcome, not_finite=why)
                     spent_s = time.perf_counter() - begin_s
-                    self._count(outcome, entry.seconds, source.processes, spent_s)
-                    yield outcome
+                    with interrupts.held():
+                        self._count(outcome, entry.seconds, source.processes, spent_s)
+                        yield outcome
 
     def _count(self, outcome: Outcome, decoding: float, processes: int, seconds: float) -> None:
         """Count a picture, as `Totals.plus`; warn about the first wrong and the first NaN."""

@@ -137,8 +137,7 @@ class Live:
                     each.add(spent_ms)
                 self._parts.classified += 1
                 before_s = time.thread_time()
-                with interrupts.held():  # print and write a counted frame, too, and completely
-                    is_read = self._report(outcome, input_frame, spent_ms, sinks)
+                is_read = self._report(outcome, input_frame, spent_ms, sinks)
                 self._parts.showing_s += time.thread_time() - before_s
                 interrupts.check()
                 if second.seconds >= _SECOND:
