@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from delegate.engine import Engine, open_engine
-from delegate.errors import REFUSALS
+from delegate.errors import REFUSALS, DeviceError
 from delegate.graph.edit import of_nodes, unfolded
 from delegate.graph.ir import Graph
 from delegate.graph.partition import Partition, can_leave, partition_of
@@ -103,7 +103,8 @@ class Placement:
     def refused(self, group: Partition, executor: AnyExecutor) -> tuple[Sequence[int], str] | None:
         """Return which nodes of a partition go to the CPU, and why; None: none do.
 
-        Raises: DeviceError: the device fails.
+        A device that fails while it is timed keeps them, for its runs to say so.
+        Raises: DeviceError: the executor of a profile cannot be made.
         """
         if not self.is_measured or {*group.indices} <= self._settled:
             return None
@@ -114,7 +115,10 @@ class Placement:
             if self._options.profiling:
                 executor = self._engine.executor(group, self._target)
                 stack.enter_context(contextlib.closing(executor))
-            known = self._known(group, executor)
+            try:
+                known = self._known(group, executor)
+            except (DeviceError, MemoryError) as error:  # not cached
+                known = {"why": str(error) or "there is too little memory"}
         if "why" in known:
             _log.info("%d nodes cannot be timed on the CPU: %s", len(group.nodes), known["why"])
             found = None
