@@ -119,9 +119,9 @@ class Options:
             if name not in PASSES:
                 raise ValueError(f"passes={name!r}: one of {', '.join(PASSES)}")
         _ = self.placement_factor
-        for field, words in (("tune", MODES), ("precision", PRECISIONS)):
-            if (given := getattr(self, field)) not in words:
-                raise ValueError(f"{field}='{given}': one of {', '.join(words)}")
+        for field, known in (("tune", MODES), ("precision", PRECISIONS)):
+            if (given := getattr(self, field)) not in known:
+                raise ValueError(f"{field}='{given}': one of {', '.join(known)}")
 
     @property
     def placement_factor(self) -> float:

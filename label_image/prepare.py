@@ -201,11 +201,11 @@ def _check_files(settings: Settings) -> None:
     given = {name: getattr(settings, name) for name in ALL}
     keep_inputs(given, *settings.pictures, DEFAULT_MODEL, DEFAULT_LABELS)
     files = {name: path for name, path in given.items() if isinstance(path, OutputPath)}
-    on_stdout = [f"--{flag}" for flag, path in files.items() if path == "-"]
+    on_stdout = [name for name, path in files.items() if path == "-" and ALL[name].takes_stdout]
     if len(on_stdout) > 1:
-        raise UsageError(f"{' and '.join(on_stdout)} cannot both be stdout")
+        raise UsageError(f"--{' and --'.join(on_stdout)} cannot both be stdout")
     for name, path in files.items():
-        if path != "-" and (obstacle := ALL[name].obstacle(path)):
+        if name not in on_stdout and (obstacle := ALL[name].obstacle(path)):
             raise RunError(f"cannot write {path}: {obstacle}")
 
 

@@ -22,7 +22,6 @@ from tflite_opencl.cli.flags import (
 )
 from tflite_opencl.console.errors import CommandError
 from tflite_opencl.console.exit_codes import NOT_SO
-from tflite_opencl.console.files import file_obstacle
 from tflite_opencl.console.tables import columns, render, terminal_width
 from tflite_opencl.interpreters.interpreter import delegated, read_graph
 from tflite_opencl.interpreters.runtime import find_runtime
@@ -78,8 +77,6 @@ def run(options: argparse.Namespace) -> str:
             raise CommandError(_text(delegate, facts), NOT_SO)
         text = ""
         if options.output:
-            if (why := file_obstacle(options.output)) is not None:
-                raise CommandError(f"cannot write {options.output}: {why}")
             delegate.write_plan(options.output)
             text = _file_summary(options.output, facts)
         if options.show or not options.output:

@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -108,3 +110,31 @@ def test_errors(
     assert words in output.err
     assert code == 64 or output.err.count("\n") == 1
     assert sorted(path.name for path in Path().iterdir()) == files
+
+
+@pytest.mark.parametrize(
+    ("words", "path", "why"),
+    [
+        ("bringup --output", "model.tflite", "it is not a folder"),
+        ("verify model.tflite --fault", "model.tflite", "it is not a folder"),
+        ("verify model.tflite --cut", "model.tflite/in", "model.tflite is not a folder"),
+        ("verify model.tflite --heatmap", ".", "it is a folder"),
+        ("kernels model.tflite --dump", "model.tflite", "it is not a folder"),
+        ("cut model.tflite --output", "model.tflite", "it is not a folder"),
+        ("plan model.tflite --output", ".", "it is a folder"),
+        ("plan model.tflite --output", "none/m.plan", "there is no folder"),
+        ("plan model.tflite --output", "-", "it cannot be stdout"),
+        ("library", "-", "it cannot be stdout"),
+    ],
+)
+def test_outputs_are_checked_before_the_work(
+    words: str, path: str, why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    """Neither a device nor the model, which is none, is opened."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "model.tflite").write_bytes(b"no model")
+    assert main([*words.split(), path]) == 255
+    error = capsys.readouterr().err
+    assert error.startswith(f"ERROR: cannot write {path}: ")
+    assert why in error
+    assert os.listdir(tmp_path) == ["model.tflite"]

@@ -15,7 +15,7 @@ from delegate import DeviceInfo, Options
 from delegate.guard.children.child import ask_once
 from delegate.inspect import CallPlan, ProgramPlan, Reproducer, TensorSlice
 from tflite_opencl.bringup.ladder import GROUP, ITEMS, KERNEL, LadderStep, ladder, padded
-from tflite_opencl.cli.flag_values import OutputPath
+from tflite_opencl.cli.flag_values import OutputFolder
 from tflite_opencl.cli.flags import add_flag, device_asked
 from tflite_opencl.console import bars
 from tflite_opencl.console.errors import CommandError
@@ -74,7 +74,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_flag(parser, "tflite_model", None, " of the last two steps (default: the embedded one)")
     parser.add_argument(
         "--output",
-        type=OutputPath,
+        type=OutputFolder,
         metavar="DIR",
         help="write each failing step as a C program that needs nothing but OpenCL",
     )

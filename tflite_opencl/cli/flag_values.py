@@ -186,12 +186,21 @@ def path(text: str) -> str:
 
 
 class OutputPath(str):
-    """The path of an output file or folder; all other paths are inputs."""
+    """The path of an output file; all other paths are inputs."""
+
+
+class OutputFolder(OutputPath):
+    """The path of a folder of output files."""
 
 
 def output_path(text: str) -> OutputPath:
-    """Return the path of an output file or folder."""
+    """Return the path of an output file."""
     return OutputPath(path(text))
+
+
+def output_folder(text: str) -> OutputFolder:
+    """Return the path of a folder of output files."""
+    return OutputFolder(path(text))
 
 
 def precision_of(precision: str, allow_fp16: bool) -> str:
