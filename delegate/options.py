@@ -76,8 +76,8 @@ class Options:
         run_timeout: time limit in seconds of a run in such a child; 0 = none.
     Raises:
         TypeError: a value of another type, or one string instead of a list of names.
-        ValueError: a number below 0 or NaN, `isolate` with `profiling`, or an invalid value of
-            `tune`, `precision`, `placement` or `passes`.
+        ValueError: a number below 0 or NaN, `isolate` with `profiling`, "ieee" with a placement by
+            timings, or an invalid value of `tune`, `precision`, `placement` or `passes`.
     """
 
     device: str | int | None = None
@@ -115,6 +115,11 @@ class Options:
                 raise ValueError(f"{field}={getattr(self, field)} is less than 0")
         if self.isolate and self.profiling:
             raise ValueError("isolate=True: launches are not profiled in a process of their own")
+        if self.is_ieee and self.placement_factor < math.inf:
+            raise ValueError(
+                f"placement='{self.placement}' leaves the bits of floats to timings: not "
+                "with precision='ieee'"
+            )
         for name in self.passes:
             if name not in PASSES:
                 raise ValueError(f"passes={name!r}: one of {', '.join(PASSES)}")

@@ -93,7 +93,9 @@ class PreparedRun:
                 "device": device_asked(settings.device),
                 "exclude_ops": known_ops(settings.exclude_ops, [self.graph]),
                 "tune": tune,
-                "precision": precision_of(settings.precision, settings.allow_fp16),
+                "precision": precision_of(
+                    settings.precision, settings.allow_fp16, settings.placement
+                ),
                 "isolate": settings.isolates,
             }
             opencl = Options(**{**_same_names(settings, Options), **asked})

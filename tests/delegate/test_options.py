@@ -36,6 +36,11 @@ MODEL = write_model(net([("ADD", [0, 0], 1)]))
         ({"isolate": "no"}, TypeError, "isolate='no': its type is bool"),
         ({"run_timeout": "3"}, TypeError, "run_timeout='3': its type is float"),
         ({"run_timeout": math.nan}, ValueError, "run_timeout=nan is less than 0"),
+        (
+            {"precision": "ieee", "placement": "offload"},
+            ValueError,
+            "placement='offload' leaves the bits of floats to timings: not with precision='ieee'",
+        ),
         ({"device": 1.5}, TypeError, "device=1.5: its type is str | int | None"),
         ({"plan": b"x"}, TypeError, "plan=b'x': its type is str | os.PathLike[str] | None"),
         ({"tune": "slow"}, ValueError, "tune='slow': one of off, quick, full"),

@@ -137,7 +137,7 @@ SAMPLES = {
     "batch": "2", "compare": "all", "gpu_backend": "cl", "tune": "full", "cpu_kernels": "builtin",
     "input_size": "2x3", "profiling_order": "time", "shard": "1/2", "scheduler": "local:2",
     "external_delegate_options": "a:b", "video_options": "a:b", "task": "pose", "input": "a=b",
-    "placement": "offload:3",
+    "placement": "offload:3", "precision": "ieee",
 }  # fmt: skip
 
 
@@ -348,6 +348,15 @@ def test_xnnpack_asked_for_and_turned_off_is_not_announced() -> None:
     settings = parse(words("-x 1 --cpu_kernels=builtin"))
     assert not settings.announce_xnnpack
     assert settings.warnings == ("--cpu_kernels=builtin turns XNNPACK off",)
+
+
+def test_placement_by_the_times_of_other_kernels_is_said() -> None:
+    line = (
+        "--cpu_kernels=reference runs what --placement=fastest leaves to the CPU, and XNNPACK is "
+    )
+    settings = parse(words("--use_gpu --placement fastest --cpu_kernels reference"))
+    assert settings.warnings == (line + "what it times",)
+    assert parse(words("--use_gpu --placement fastest")).warnings == ()
 
 
 def test_external_delegate_options_become_pairs() -> None:

@@ -27,6 +27,11 @@ ERRORS = {
         ),
         ("model.tflite --profiling_output_csv_file none/n.csv", 255, "cannot write none/n"),
     ],
+    "bringup": [
+        ("-m none.tflite", 255, "cannot read none.tflite: No such file"),
+        ("-m bad.tflite", 255, "this is not a .tflite model"),
+        ("--device nosuch", 2, "nosuch"),
+    ],
     "compare": [
         ("model.tflite --paths builtin --against no.json", 255, "cannot read no.json: No such"),
         ("model.tflite --paths builtin --labels no.txt", 255, "Labels file no.txt not found"),

@@ -203,9 +203,16 @@ def output_folder(text: str) -> OutputFolder:
     return OutputFolder(path(text))
 
 
-def precision_of(precision: str, allow_fp16: bool) -> str:
-    """Return Options.precision by both flags. Raises: UsageError: they name two."""
+def precision_of(precision: str, allow_fp16: bool, placement: str = "device") -> str:
+    """Return Options.precision by both flags.
+
+    Raises: UsageError: they name two, or `placement` would leave the bits to timings.
+    """
     _, fp16, ieee = PRECISIONS
     if allow_fp16 and precision == ieee:
         raise UsageError("--allow_fp16 is --precision fp16, but --precision is ieee: give one")
+    if precision == ieee and placement != "device":
+        raise UsageError(
+            f"--placement {placement} leaves the bits of floats to timings: not with ieee"
+        )
     return fp16 if allow_fp16 else precision

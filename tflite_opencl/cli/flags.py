@@ -199,16 +199,17 @@ def options_of(given: argparse.Namespace, graphs: Iterable[Graph], profiling: bo
     Raises: UsageError: --exclude_ops names an op that neither TFLite nor a graph has, or flags name
         two precisions.
     """
+    where = getattr(given, "placement", "device")
     return Options(
         device=device_asked(given.device),
         exclude_ops=known_ops(given.exclude_ops, graphs),
         device_profile=given.device_profile,
         tune=given.tune,
-        precision=precision_of(given.precision, given.allow_fp16),
+        precision=precision_of(given.precision, given.allow_fp16, where),
         profiling=profiling,
         alternative=getattr(given, "alternative", None),
         plan=getattr(given, "plan", None),
-        placement=getattr(given, "placement", "device"),
+        placement=where,
     )
 
 

@@ -153,6 +153,19 @@ def test_all_on_the_cpu_is_said(
     assert f"placement='fastest' leaves every node to the CPU: {why}" in caplog.messages
 
 
+def test_placement_names_its_own_reason(
+    device: DeviceInfo, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    _Times(monkeypatch, 2e-3, 1e-3)
+    with caplog.at_level(logging.WARNING, "delegate"):
+        interpreter(
+            write_model(conv_pool()),
+            _placed(write_model(conv_pool()), device, exclude_ops=["CONV_2D"]),
+        )
+    why = "faster on the CPU: 1.00 ms, 2.00 ms on the device"
+    assert f"placement='fastest' leaves every node to the CPU: {why}" in caplog.messages
+
+
 @pytest.mark.parametrize("is_first_on_device", [True, False])
 def test_cut_partition_runs_exactly(
     device: DeviceInfo, monkeypatch: pytest.MonkeyPatch, is_first_on_device: bool

@@ -130,3 +130,5 @@ def test_old_flag_is_a_precision(precision: str, fp16: bool, expected: str) -> N
 def test_two_precisions_are_an_error() -> None:
     with pytest.raises(UsageError, match="--precision is ieee: give one"):
         precision_of("ieee", True)
+    with pytest.raises(UsageError, match="leaves the bits of floats to timings"):
+        precision_of("ieee", False, "offload:3")
