@@ -74,10 +74,11 @@ class TimedGraph:
     @contextlib.contextmanager
     def _kernel_errors(self) -> Iterator[None]:
         """Raise what is no fault of the graph as it is: TFLite makes a RuntimeError of it."""
+        self._failure = None
         try:
             yield
         except Exception as error:
-            known, self._failure = self._failure, None
+            known = self._failure
             if known is not None and not isinstance(known, _OF_GRAPH):
                 raise known from error
             raise
