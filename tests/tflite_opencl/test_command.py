@@ -11,7 +11,7 @@ import pytest
 
 from delegate.inspect import write_model
 from tests.support.command import pooling_model
-from tests.support.model import t
+from tests.support.model import graph_of, t
 from tests.support.nets import conv_pool
 from tflite_opencl.command import main
 
@@ -82,6 +82,7 @@ ERRORS = {
         ("model.tflite --exclude_ops CONV2D", 64, "op CONV2D; did you mean CONV_2D?"),
         ("model.tflite --heatmap none/a.png", 255, "cannot write none/a.png: there is no"),
         ("model.tflite --exclude_ops CONV_2D,AVERAGE_POOL_2D", 255, "no node runs on"),
+        ("empty.tflite", 255, "no node runs on OpenCL (the model has none)"),
         ("model.tflite --alternative plian", 255, "no node has an alternative 'plian'"),
         ("model.tflite --random 0", 64, "'0' is not a positive number"),
         ("model.tflite --tolerance -1", 64, "'-1' is less than 0"),
@@ -106,6 +107,8 @@ def test_errors(
     monkeypatch.chdir(tmp_path)
     Path("bad.tflite").write_bytes(b"no model")
     Path("model.tflite").write_bytes(write_model(conv_pool()))
+    same = t((1, 4))
+    Path("empty.tflite").write_bytes(write_model(graph_of([], [same], [same])))
     Path("picture.tflite").write_bytes(pooling_model(t((1, 4, 4, 3), "uint8", 0.5, 0)))
     files = sorted(path.name for path in Path().iterdir())
     assert main([subcommand, *arguments.split()]) == code
