@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
+from numbers import Integral, Real
 from typing import Any
 
 from delegate.plan.passes import PASSES
@@ -22,6 +23,11 @@ DEVICE, FASTEST, OFFLOAD = PLACEMENTS = ("device", "fastest", "offload")
 _TIE = 1.05  # the device's advantage: it frees the processor
 _OFFLOADED = 2.0  # the same for "offload" without a factor
 _LISTS = (("exclude_ops", "op names"), ("exclude_isa", "names"), ("passes", "names"))
+# By the words of an annotation: a string for a bool would be true, even "no".
+_TYPES: Mapping[str, type] = {
+    "str": str, "int": Integral, "float": Real, "bool": Integral, "None": type(None),
+    "os.PathLike[str]": os.PathLike, "DeviceProfile": DeviceProfile, "Iterable[str]": Iterable,
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,9 +75,9 @@ class Options:
             can, and everything else is a DeviceError. Persistent tensors are lost with the child.
         run_timeout: time limit in seconds of a run in such a child; 0 = none.
     Raises:
-        TypeError: one string instead of a list of names.
-        ValueError: a number below 0, `isolate` with `profiling`, or an invalid value of `tune`,
-            `precision`, `placement` or `passes`.
+        TypeError: a value of another type, or one string instead of a list of names.
+        ValueError: a number below 0 or NaN, `isolate` with `profiling`, "ieee" with a placement by
+            timings, or an invalid value of `tune`, `precision`, `placement` or `passes`.
     """
 
     device: str | int | None = None
@@ -93,24 +99,34 @@ class Options:
     run_timeout: float = 0.0
 
     def __post_init__(self) -> None:
+        for option in fields(self):
+            given, words = getattr(self, option.name), str(option.type)
+            if not isinstance(given, tuple(_TYPES[word] for word in words.split(" | "))):
+                raise TypeError(f"{option.name}={given!r}: its type is {words}")
         for field, meant in _LISTS:
             given = getattr(self, field)
-            if isinstance(given, str):
-                raise TypeError(f"{field} is a list of {meant}: ['{given}']")
+            names = (given,) if isinstance(given, str) else (*given,)
+            if isinstance(given, str) or not all(isinstance(name, str) for name in names):
+                raise TypeError(f"{field} is a list of {meant}: {[*names]}")
             # The record is frozen; and an iterator could be read only once.
-            object.__setattr__(self, field, tuple(given))
+            object.__setattr__(self, field, names)
         for field in ("min_nodes_per_partition", "max_delegated_partitions", "run_timeout"):
-            if getattr(self, field) < 0:
+            if not getattr(self, field) >= 0:  # nor is NaN
                 raise ValueError(f"{field}={getattr(self, field)} is less than 0")
         if self.isolate and self.profiling:
             raise ValueError("isolate=True: launches are not profiled in a process of their own")
+        if self.is_ieee and self.placement_factor < math.inf:
+            raise ValueError(
+                f"placement='{self.placement}' leaves the bits of floats to timings: not "
+                "with precision='ieee'"
+            )
         for name in self.passes:
             if name not in PASSES:
                 raise ValueError(f"passes={name!r}: one of {', '.join(PASSES)}")
         _ = self.placement_factor
-        for field, words in (("tune", MODES), ("precision", PRECISIONS)):
-            if (given := getattr(self, field)) not in words:
-                raise ValueError(f"{field}='{given}': one of {', '.join(words)}")
+        for field, known in (("tune", MODES), ("precision", PRECISIONS)):
+            if (given := getattr(self, field)) not in known:
+                raise ValueError(f"{field}='{given}': one of {', '.join(known)}")
 
     @property
     def placement_factor(self) -> float:

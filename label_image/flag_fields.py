@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from tflite_opencl.cli.flag_values import integer, output_path, path, truth
-from tflite_opencl.cli.flags import SHARED, Flag
+from tflite_opencl.cli.flags import SHARED, STDOUT, Flag
 from tflite_opencl.console.files import file_obstacle
 
 T = TypeVar("T")
@@ -41,6 +41,11 @@ class FlagRow(Flag):
     is_repeatable: bool = False
     is_profile: bool = False
     obstacle: Callable[[str], str | None] = file_obstacle
+
+    @property
+    def takes_stdout(self) -> bool:
+        """Whether "-" is stdout."""
+        return STDOUT in self.help + self.detail
 
     def text(self, has_detail: bool) -> str:
         """Return the help text, with a number's default."""

@@ -39,6 +39,7 @@ from tflite_opencl.cli.flag_values import (
     thread_count,
     truth,
 )
+from tflite_opencl.cli.flags import STDOUT
 from tflite_opencl.cli.scheduler import Scheduler
 from tflite_opencl.console.files import folder_obstacle
 
@@ -53,7 +54,6 @@ _NO_GL = "there is no OpenGL here; --use_gpu takes OpenCL"
 _CACHE = "built kernels are always cached"
 _XNNPACK = "XNNPACK runs with TFLite's defaults"
 _NODES = "use --exclude_ops"
-_STDOUT = "; - is stdout, which then holds nothing else"
 
 
 # fmt: off
@@ -196,10 +196,10 @@ class Flags(TfliteFlags):
         convert=seconds, needs="use_gpu")
     json: OutputPath | None = shared("json", None, is_common=True)
     json_lines: OutputPath | None = flag(
-        "write a line of JSON for each picture", output_path, None, detail=_STDOUT)
+        "write a line of JSON for each picture", output_path, None, detail=STDOUT)
     csv: OutputPath | None = shared("csv", None, ", a row for each result")
     coco: OutputPath | None = flag(
-        "write the boxes of a detector as COCO's results", output_path, None, detail=_STDOUT)
+        "write the boxes of a detector as COCO's results", output_path, None, detail=STDOUT)
     resume: bool = shared("resume", False, "", ": the file of --json_lines says how far it came")
     shard: tuple[int, int] | None = shared(
         "shard", None, ": every Nth picture, from the Ith on")
@@ -234,7 +234,7 @@ class Flags(TfliteFlags):
         {}, "OPTIONS", detail="; format: of what kind it is", needs="video")
     output_video: OutputPath | None = flag(
         "with --video: write the frames with what was found in them as a video", output_path,
-        None, detail=f" (.mp4, .mkv, ...){_STDOUT}", needs="video")
+        None, detail=f" (.mp4, .mkv, ...){STDOUT}", needs="video")
     show: int | None = flag(
         "with --video: show the live picture, results and times as a page at this port; 0: at a "
         "free one", at_most(65535, not_negative), None, "PORT", needs="video")

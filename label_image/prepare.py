@@ -93,7 +93,9 @@ class PreparedRun:
                 "device": device_asked(settings.device),
                 "exclude_ops": known_ops(settings.exclude_ops, [self.graph]),
                 "tune": tune,
-                "precision": precision_of(settings.precision, settings.allow_fp16),
+                "precision": precision_of(
+                    settings.precision, settings.allow_fp16, settings.placement
+                ),
                 "isolate": settings.isolates,
             }
             opencl = Options(**{**_same_names(settings, Options), **asked})
@@ -201,11 +203,11 @@ def _check_files(settings: Settings) -> None:
     given = {name: getattr(settings, name) for name in ALL}
     keep_inputs(given, *settings.pictures, DEFAULT_MODEL, DEFAULT_LABELS)
     files = {name: path for name, path in given.items() if isinstance(path, OutputPath)}
-    on_stdout = [f"--{flag}" for flag, path in files.items() if path == "-"]
+    on_stdout = [name for name, path in files.items() if path == "-" and ALL[name].takes_stdout]
     if len(on_stdout) > 1:
-        raise UsageError(f"{' and '.join(on_stdout)} cannot both be stdout")
+        raise UsageError(f"--{' and --'.join(on_stdout)} cannot both be stdout")
     for name, path in files.items():
-        if path != "-" and (obstacle := ALL[name].obstacle(path)):
+        if name not in on_stdout and (obstacle := ALL[name].obstacle(path)):
             raise RunError(f"cannot write {path}: {obstacle}")
 
 

@@ -134,4 +134,7 @@ class Settings(Flags):
             lines.append("--gpu_backend=gl does nothing: there is no OpenGL here, OpenCL is used")
         if (self.xnnpack_delegate or self.use_xnnpack) and self.cpu_kernels != "auto":
             lines.append(f"--cpu_kernels={self.cpu_kernels} turns XNNPACK off")
+        elif self.use_gpu and self.placement != "device" and self.cpu_kernels != "auto":
+            lines.append(f"--cpu_kernels={self.cpu_kernels} runs what --placement={self.placement} "
+                         "leaves to the CPU, and XNNPACK is what it times")  # fmt: skip
         return tuple(lines)

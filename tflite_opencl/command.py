@@ -10,7 +10,7 @@ from typing import Any
 
 from delegate import DelegateError
 from tflite_opencl.cli.command_line import Parser
-from tflite_opencl.cli.flags import add_flag, keep_inputs, prepare_environment, require_documents
+from tflite_opencl.cli.flags import add_flag, keep_inputs, prepare_environment, require_outputs
 from tflite_opencl.cli.messages import printable, version_lines
 from tflite_opencl.console import bars
 from tflite_opencl.console.errors import OneLineError, code_of, one_line
@@ -74,7 +74,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             )
         bars.be_quiet(options.quiet)
         keep_inputs(vars(options))
-        require_documents(vars(options))
+        require_outputs(vars(options))
         print(printable(_module(options.subcommand).run(options), kept="\n"))
         return SUCCESS
     except SystemExit:  # argparse has printed the help

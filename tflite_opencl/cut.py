@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from delegate.inspect import Graph, infer
+from tflite_opencl.cli.flag_values import output_folder
 from tflite_opencl.cli.flags import add_flag, add_flags, add_models, model_of
 from tflite_opencl.console import bars
 from tflite_opencl.console.errors import CommandError, require_writable
@@ -39,7 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="12|3-9|all",
         help="a node, several as one model, a list of these, or each by itself (default: all)",
     )
-    add_flag(parser, "output", required=True)
+    add_flag(parser, "output", convert=output_folder, required=True)
     parser.add_argument(
         "--inputs",
         action="store_true",

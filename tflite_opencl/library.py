@@ -4,12 +4,12 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from pathlib import Path
 
-from tflite_opencl.cli.flag_values import OutputPath
-from tflite_opencl.console.errors import CommandError, make_folder, require_writable, write
-from tflite_opencl.console.files import folder_obstacle
+from tflite_opencl.cli.flag_values import OutputFolder, OutputPath
+from tflite_opencl.console.errors import make_folder, require_writable, write
 from tflite_opencl.interpreters.plugin_library import (
     ACCELERATOR,
     NAME,
@@ -29,9 +29,14 @@ EXAMPLES = (
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add this subcommand's arguments."""
     parser.add_argument(
-        "file", nargs="?", type=OutputPath, default=NAME, metavar="FILE",
+        "file", nargs="?", type=_file_or_folder, default=NAME, metavar="FILE",
         help=f"where to write it; else ./{NAME}",
     )  # fmt: skip
+
+
+def _file_or_folder(text: str) -> OutputPath:
+    is_folder = text.endswith("/") or os.path.isdir(text)
+    return OutputFolder(text) if is_folder else OutputPath(text)
 
 
 def run(options: argparse.Namespace) -> str:
@@ -41,9 +46,7 @@ def run(options: argparse.Namespace) -> str:
         the compiler fails.
     """
     path = Path(options.file)
-    if path.is_dir() or options.file.endswith("/"):
-        if obstacle := folder_obstacle(options.file):
-            raise CommandError(f"cannot write {options.file}: {obstacle}")
+    if isinstance(options.file, OutputFolder):
         make_folder(path)
         path /= NAME
     accelerator = path.with_name(ACCELERATOR)

@@ -22,7 +22,6 @@ from tflite_opencl.cli.flags import (
 )
 from tflite_opencl.console.errors import CommandError
 from tflite_opencl.console.exit_codes import NOT_SO
-from tflite_opencl.console.files import file_obstacle
 from tflite_opencl.console.tables import columns, render, terminal_width
 from tflite_opencl.interpreters.interpreter import delegated, read_graph
 from tflite_opencl.interpreters.runtime import find_runtime
@@ -66,25 +65,25 @@ def run(options: argparse.Namespace) -> str:
     """Return the text to print.
 
     Raises: CommandError: the model cannot be read or run, there is no device, or no node runs on
-        it. PlanError: the file cannot be written.
+        it, in which case the text is the result. PlanError: the file cannot be written.
     """
     graph = read_graph(options.model)
     told = options_of(options, [graph], profiling=False)
     runtime, threads = find_runtime(), options.threads
     opened = delegated(options.model, graph, told, runtime, "builtin", threads=threads)
     with opened as (_, delegate):
-        facts = _facts(options.model, delegate)
-        if not delegate.plans:
-            raise CommandError(_text(delegate, facts), NOT_SO)
-        text = ""
-        if options.output:
-            if (why := file_obstacle(options.output)) is not None:
-                raise CommandError(f"cannot write {options.output}: {why}")
+        facts, text = _facts(options.model, delegate), ""
+        if options.output and delegate.plans:
             delegate.write_plan(options.output)
             text = _file_summary(options.output, facts)
-        if options.show or not options.output:
+        elif options.output:
+            text = f"{options.output} is not written: no node runs on the device"
+        if options.show or not (options.output and delegate.plans):
             text = "\n".join(filter(None, (_text(delegate, facts), text)))
-        return shown(options, text, json=lambda: as_json(facts))
+        text = shown(options, text, json=lambda: as_json(facts))
+        if not delegate.plans:
+            raise CommandError(text, NOT_SO)
+        return text
 
 
 def _file_summary(path: str, facts: dict[str, Any]) -> str:

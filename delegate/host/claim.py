@@ -256,7 +256,7 @@ class Claim:
             _log.warning(
                 "placement='%s' leaves every node to the CPU: %s",
                 self._options.placement,
-                next(each.reason for each in self.verdicts if each.reason is not None),
+                next(filter(None, found))[1],
             )
         return any(found)
 

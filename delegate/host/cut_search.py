@@ -14,6 +14,9 @@ Run = Callable[[int], float]  # a count -> the seconds of a run
 _TURN_SECONDS = 2e-3  # of a turn, so that what the other sides leave in caches counts little
 _MOST_RUNS = 50  # of a turn
 _LEAST_TURNS, _MOST_TURNS = 5, 25
+_FEWEST_TURNS = 2  # of runs so long that the least would take more than these seconds
+_LONG_SECONDS = 3.0
+_COLD_SECONDS = 0.05  # of a run that cold caches change little
 _UNDISTURBED = 0.25  # part of the turns: other load slows turns down, and never speeds one up
 _SECONDS = 0.6  # after that no further turn begins
 _MOST_BORDERS = 7
@@ -22,14 +25,17 @@ _LEAST_GAIN = 0.9  # the predicted time of a cut that is tried, in the shortest 
 
 def in_turns(runs: Sequence[Run]) -> list[float]:
     """Return the seconds of a run of each candidate: the lower quartile of its turns."""
-    counts = [max(1, min(_MOST_RUNS, round(_TURN_SECONDS / max(run(1), 1e-9)))) for run in runs]
+    firsts = [max(run(1), 1e-9) for run in runs]
+    counts = [max(1, min(_MOST_RUNS, round(_TURN_SECONDS / first))) for first in firsts]
+    least = max(_FEWEST_TURNS, min(_LEAST_TURNS, int(_LONG_SECONDS / sum(firsts))))
     turns: list[list[float]] = [[] for _ in runs]
     end = time.perf_counter() + _SECONDS
     for done in range(_MOST_TURNS):
-        if done >= _LEAST_TURNS and time.perf_counter() > end:
+        if done >= least and time.perf_counter() > end:
             break
-        for took, run, count in zip(turns, runs, counts, strict=True):
-            run(1)  # after the others, caches and threads are cold
+        for took, run, count, first in zip(turns, runs, counts, firsts, strict=True):
+            if first < _COLD_SECONDS:  # after the others, caches and threads are cold
+                run(1)
             took.append(run(count))
     return [sorted(took)[int(_UNDISTURBED * len(took))] for took in turns]
 

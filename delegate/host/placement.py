@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import math
+import time
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -19,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from delegate.engine import Engine, open_engine
-from delegate.errors import REFUSALS
+from delegate.errors import REFUSALS, DeviceError
 from delegate.graph.edit import of_nodes, unfolded
 from delegate.graph.ir import Graph
 from delegate.graph.partition import Partition, can_leave, partition_of
@@ -39,6 +40,7 @@ from delegate.target import Target
 Arrays = Sequence[NDArray[np.uint8]]
 _SHORT_SECONDS = 2e-4  # a partition of less is not cut: a part has copies of its own
 _PROFILED_RUNS, _PREFIX_RUNS = 3, 5
+_PREFIX_SECONDS = 0.2  # after that a prefix is not run again
 _CANNOT = (ImportError, RuntimeError, ValueError)  # of TFLite
 _log = logging.getLogger("delegate")
 
@@ -103,7 +105,8 @@ class Placement:
     def refused(self, group: Partition, executor: AnyExecutor) -> tuple[Sequence[int], str] | None:
         """Return which nodes of a partition go to the CPU, and why; None: none do.
 
-        Raises: DeviceError: the device fails.
+        A device that fails while it is timed keeps them, for its runs to say so.
+        Raises: DeviceError: the executor of a profile cannot be made.
         """
         if not self.is_measured or {*group.indices} <= self._settled:
             return None
@@ -114,7 +117,10 @@ class Placement:
             if self._options.profiling:
                 executor = self._engine.executor(group, self._target)
                 stack.enter_context(contextlib.closing(executor))
-            known = self._known(group, executor)
+            try:
+                known = self._known(group, executor)
+            except (DeviceError, MemoryError) as error:  # not cached
+                known = {"why": str(error) or "there is too little memory"}
         if "why" in known:
             _log.info("%d nodes cannot be timed on the CPU: %s", len(group.nodes), known["why"])
             found = None
@@ -234,7 +240,10 @@ class Placement:
         """Return the seconds of a partition's first nodes on the CPU."""
         with contextlib.ExitStack() as stack:
             run = self._interpreter(stack, of_nodes(self._graph, members))
-            return min(run(1) for _ in range(_PREFIX_RUNS))
+            end, found = time.perf_counter() + _PREFIX_SECONDS, [run(1)]
+            while len(found) < _PREFIX_RUNS and time.perf_counter() < end:
+                found.append(run(1))
+            return min(found)
 
 
 class _PartKernel:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import operator
 import os
 import weakref
 from collections.abc import Mapping, Sequence
@@ -80,7 +81,7 @@ class Model:
         Options, except those about the CPU, and `profiling`.
         Where TFLite's runtimes round differently, the installed one is matched.
         """
-        if batch < 1:
+        if (batch := int(operator.index(batch))) < 1:
             raise ValueError(f"a batch of {batch}: at least one picture must be run")
         if none := DELEGATE_ONLY & {*keywords}:
             raise TypeError(f"a Model runs the whole graph on the device: no {', '.join(none)}")

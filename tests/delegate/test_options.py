@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 from contextlib import closing
 from dataclasses import fields
 from typing import Any
@@ -29,6 +30,19 @@ MODEL = write_model(net([("ADD", [0, 0], 1)]))
         ({"exclude_isa": "vnni"}, TypeError, "exclude_isa is a list of names: ['vnni']"),
         ({"passes": "fuse_add"}, TypeError, "passes is a list of names: ['fuse_add']"),
         ({"passes": ["fuse"]}, ValueError, "passes='fuse': one of " + ", ".join(PASSES)),
+        ({"exclude_ops": [1]}, TypeError, "exclude_ops is a list of op names: [1]"),
+        ({"exclude_ops": None}, TypeError, "exclude_ops=None: its type is Iterable[str]"),
+        ({"placement": None}, TypeError, "placement=None: its type is str"),
+        ({"isolate": "no"}, TypeError, "isolate='no': its type is bool"),
+        ({"run_timeout": "3"}, TypeError, "run_timeout='3': its type is float"),
+        ({"run_timeout": math.nan}, ValueError, "run_timeout=nan is less than 0"),
+        (
+            {"precision": "ieee", "placement": "offload"},
+            ValueError,
+            "placement='offload' leaves the bits of floats to timings: not with precision='ieee'",
+        ),
+        ({"device": 1.5}, TypeError, "device=1.5: its type is str | int | None"),
+        ({"plan": b"x"}, TypeError, "plan=b'x': its type is str | os.PathLike[str] | None"),
         ({"tune": "slow"}, ValueError, "tune='slow': one of off, quick, full"),
         *(
             (

@@ -16,7 +16,7 @@ from tests.attacks.bed import write_files
 from tests.support.command import FILES
 from tests.support.tiers import slow
 from tflite_opencl import command as tflite_opencl
-from tflite_opencl.cli.flag_values import OutputPath, output_path
+from tflite_opencl.cli.flag_values import OutputFolder, OutputPath, output_folder, output_path
 from tflite_opencl.cli.flags import keep_inputs
 from tflite_opencl.conformance import command as conformance
 from tflite_opencl.console import start
@@ -26,6 +26,7 @@ from tflite_opencl.shell.parsers import COMMANDS, all_parsers, parser_of
 Main = Callable[[list[str]], int]
 _LINE = "it is an input of this command"
 _BEGIN = re.compile(r"(also )?(write|renew|draw where)|where .* (goes|to write)|the folder of what")
+_OUTPUT_TYPES = (OutputFolder, OutputPath, output_folder, output_path)
 _NO_FILES = {"lift_bans", "update_baseline", "quiet", "resume", "inputs"}
 
 ON_MODEL = {
@@ -186,4 +187,4 @@ def test_output_flags_have_type_output_path() -> None:
     actions = [each for each in _actions() if each.dest not in _NO_FILES]
     outputs = [each for each in actions if _BEGIN.match(each.help or "")]
     assert len(outputs) > 20
-    assert [each.dest for each in outputs if each.type not in (OutputPath, output_path)] == []
+    assert [each.dest for each in outputs if each.type not in _OUTPUT_TYPES] == []

@@ -357,6 +357,15 @@ def test_xnnpack_asked_for_and_turned_off_is_not_announced() -> None:
     assert settings.warnings == ("--cpu_kernels=builtin turns XNNPACK off",)
 
 
+def test_placement_by_the_times_of_other_kernels_is_said() -> None:
+    line = (
+        "--cpu_kernels=reference runs what --placement=fastest leaves to the CPU, and XNNPACK is "
+    )
+    settings = parse(words("--use_gpu --placement fastest --cpu_kernels reference"))
+    assert settings.warnings == (line + "what it times",)
+    assert parse(words("--use_gpu --placement fastest")).warnings == ()
+
+
 def test_external_delegate_options_become_pairs() -> None:
     settings = parse(["--external_delegate_path=f.so", "--external_delegate_options=a:b;c:d;"])
     assert settings.external_delegate_options == {"a": "b", "c": "d"}

@@ -3,13 +3,15 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from delegate.inspect import write_model
 from tests.support.command import pooling_model
-from tests.support.model import t
+from tests.support.model import graph_of, t
 from tests.support.nets import conv_pool
 from tflite_opencl.command import main
 
@@ -24,6 +26,11 @@ ERRORS = {
             "does nothing without --external_delegate_path",
         ),
         ("model.tflite --profiling_output_csv_file none/n.csv", 255, "cannot write none/n"),
+    ],
+    "bringup": [
+        ("-m none.tflite", 255, "cannot read none.tflite: No such file"),
+        ("-m bad.tflite", 255, "this is not a .tflite model"),
+        ("--device nosuch", 2, "nosuch"),
     ],
     "compare": [
         ("model.tflite --paths builtin --against no.json", 255, "cannot read no.json: No such"),
@@ -75,6 +82,7 @@ ERRORS = {
         ("model.tflite --exclude_ops CONV2D", 64, "op CONV2D; did you mean CONV_2D?"),
         ("model.tflite --heatmap none/a.png", 255, "cannot write none/a.png: there is no"),
         ("model.tflite --exclude_ops CONV_2D,AVERAGE_POOL_2D", 255, "no node runs on"),
+        ("empty.tflite", 255, "no node runs on OpenCL (the model has none)"),
         ("model.tflite --alternative plian", 255, "no node has an alternative 'plian'"),
         ("model.tflite --random 0", 64, "'0' is not a positive number"),
         ("model.tflite --tolerance -1", 64, "'-1' is less than 0"),
@@ -99,6 +107,8 @@ def test_errors(
     monkeypatch.chdir(tmp_path)
     Path("bad.tflite").write_bytes(b"no model")
     Path("model.tflite").write_bytes(write_model(conv_pool()))
+    same = t((1, 4))
+    Path("empty.tflite").write_bytes(write_model(graph_of([], [same], [same])))
     Path("picture.tflite").write_bytes(pooling_model(t((1, 4, 4, 3), "uint8", 0.5, 0)))
     files = sorted(path.name for path in Path().iterdir())
     assert main([subcommand, *arguments.split()]) == code
@@ -108,3 +118,31 @@ def test_errors(
     assert words in output.err
     assert code == 64 or output.err.count("\n") == 1
     assert sorted(path.name for path in Path().iterdir()) == files
+
+
+@pytest.mark.parametrize(
+    ("words", "path", "why"),
+    [
+        ("bringup --output", "model.tflite", "it is not a folder"),
+        ("verify model.tflite --fault", "model.tflite", "it is not a folder"),
+        ("verify model.tflite --cut", "model.tflite/in", "model.tflite is not a folder"),
+        ("verify model.tflite --heatmap", ".", "it is a folder"),
+        ("kernels model.tflite --dump", "model.tflite", "it is not a folder"),
+        ("cut model.tflite --output", "model.tflite", "it is not a folder"),
+        ("plan model.tflite --output", ".", "it is a folder"),
+        ("plan model.tflite --output", "none/m.plan", "there is no folder"),
+        ("plan model.tflite --output", "-", "it cannot be stdout"),
+        ("library", "-", "it cannot be stdout"),
+    ],
+)
+def test_outputs_are_checked_before_the_work(
+    words: str, path: str, why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    """Neither a device nor the model, which is none, is opened."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "model.tflite").write_bytes(b"no model")
+    assert main([*words.split(), path]) == 255
+    error = capsys.readouterr().err
+    assert error.startswith(f"ERROR: cannot write {path}: ")
+    assert why in error
+    assert os.listdir(tmp_path) == ["model.tflite"]

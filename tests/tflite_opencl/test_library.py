@@ -138,6 +138,8 @@ OPTION_ERRORS = {
     "number": ("max_delegated_partitions=x", "option max_delegated_partitions=x: invalid literal"),
     "negative": ("min_nodes_per_partition=-1", "min_nodes_per_partition=-1 is less than 0"),
     "truth": ("profiling=maybe", "option profiling=maybe: 1, 0, true or false is wanted"),
+    "verbose": ("verbose=x", "option verbose=x: 1, 0, true or false is wanted"),
+    "NaN": ("run_timeout=nan", "run_timeout=nan is less than 0"),
     "device": ("device=no such one", "no OpenCL device matches 'no such one'"),
     "model": ("model=/no/model", "[Errno 2] No such file or directory: '/no/model'"),
 }

@@ -69,3 +69,16 @@ def test_plan_file_is_used_by_another_start(
     assert "it is of another model, shape, batch, TFLite or options" in output.err + output.out
     assert main(["plan", model, *own, "--output", str(tmp_path / "no" / "m.plan")]) == 255
     assert "cannot write" in capsys.readouterr().err
+
+
+def test_without_nodes_the_document_is_written_and_no_plan(
+    device: DeviceInfo, model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plan, document = tmp_path / "model.plan", tmp_path / "a.json"
+    own = ["--device", str(device.index), "--tune", "off", "--exclude_ops"]
+    files = ["--output", str(plan), "--json", str(document)]
+    assert main(["plan", model, *own, "CONV_2D,AVERAGE_POOL_2D", *files]) == 1
+    text = capsys.readouterr().out
+    assert f"{plan} is not written: no node runs on the device" in text
+    assert json.loads(document.read_text())["partitions"] == []
+    assert not plan.exists()

@@ -15,11 +15,11 @@ from delegate import DeviceInfo, Options
 from delegate.guard.children.child import ask_once
 from delegate.inspect import CallPlan, ProgramPlan, Reproducer, TensorSlice
 from tflite_opencl.bringup.ladder import GROUP, ITEMS, KERNEL, LadderStep, ladder, padded
-from tflite_opencl.cli.flag_values import OutputPath
+from tflite_opencl.cli.flag_values import output_folder
 from tflite_opencl.cli.flags import add_flag, device_asked
 from tflite_opencl.console import bars
 from tflite_opencl.console.errors import CommandError
-from tflite_opencl.console.exit_codes import NOT_SO
+from tflite_opencl.console.exit_codes import NO_DEVICE, NOT_SO
 from tflite_opencl.faults.layout import formatted
 from tflite_opencl.faults.preprocessor import MacroExpander
 from tflite_opencl.faults.program import FaultReport, write_fault
@@ -33,6 +33,7 @@ from tflite_opencl.faults.trial import (
     ReplayResult,
     sized,
 )
+from tflite_opencl.interpreters.interpreter import read_graph
 from tflite_opencl.interpreters.runtime import runtime_if_any
 from tflite_opencl.models.default_model import DefaultModelError, default_model
 
@@ -72,24 +73,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add this subcommand's arguments."""
     add_flag(parser, "device", more="; the first one if not given")
     add_flag(parser, "tflite_model", None, " of the last two steps (default: the embedded one)")
-    parser.add_argument(
-        "--output",
-        type=OutputPath,
-        metavar="DIR",
-        help="write each failing step as a C program that needs nothing but OpenCL",
-    )
+    add_flag(parser, "output", None, ", a C program for each failing step", output_folder)
 
 
 def run(options: argparse.Namespace) -> str:
     """Return the page.
 
-    Raises: CommandError: no device can be opened; or a step fails, and the text is the page.
+    Raises: CommandError: the model cannot be read, or no device be opened; or a step fails, and the
+        text is the page. ModelError: it is no model.
     """
     device = device_asked(options.device)
+    if options.tflite_model is not None:
+        read_graph(options.tflite_model)  # a model that is none is not the driver's fault
     try:
         replayer = Replayer(Options(device=device), runtime_if_any(), is_bare=True)
     except NoFault as error:
-        raise CommandError(f"the device cannot be opened: {error}") from error
+        raise CommandError(f"the device cannot be opened: {error}", NO_DEVICE) from error
     with replayer:
         outcomes = [*_climbed(replayer, options.output)]
     outcomes += _models(replayer.info, options.tflite_model, options.output, len(outcomes))

@@ -195,17 +195,33 @@ def path(text: str) -> str:
 
 
 class OutputPath(str):
-    """The path of an output file or folder; all other paths are inputs."""
+    """The path of an output file; all other paths are inputs."""
+
+
+class OutputFolder(OutputPath):
+    """The path of a folder of output files."""
 
 
 def output_path(text: str) -> OutputPath:
-    """Return the path of an output file or folder."""
+    """Return the path of an output file."""
     return OutputPath(path(text))
 
 
-def precision_of(precision: str, allow_fp16: bool) -> str:
-    """Return Options.precision by both flags. Raises: UsageError: they name two."""
+def output_folder(text: str) -> OutputFolder:
+    """Return the path of a folder of output files."""
+    return OutputFolder(path(text))
+
+
+def precision_of(precision: str, allow_fp16: bool, placement: str = "device") -> str:
+    """Return Options.precision by both flags.
+
+    Raises: UsageError: they name two, or `placement` would leave the bits to timings.
+    """
     _, fp16, ieee = PRECISIONS
     if allow_fp16 and precision == ieee:
         raise UsageError("--allow_fp16 is --precision fp16, but --precision is ieee: give one")
+    if precision == ieee and placement != "device":
+        raise UsageError(
+            f"--placement {placement} leaves the bits of floats to timings: not with ieee"
+        )
     return fp16 if allow_fp16 else precision

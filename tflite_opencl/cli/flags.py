@@ -18,6 +18,7 @@ from delegate import Options
 from delegate.inspect import PRECISIONS, Graph, usable_processors
 from tflite_opencl.cli.flag_values import (
     MOST_PICTURES,
+    OutputFolder,
     OutputPath,
     at_most,
     delegate_options,
@@ -28,6 +29,7 @@ from tflite_opencl.cli.flag_values import (
     names,
     not_negative,
     one_of,
+    output_folder,
     output_path,
     path,
     placement,
@@ -45,7 +47,7 @@ from tflite_opencl.console.files import keep
 
 PLACED_THREADS = 4  # as many as label_image gives the CPU by default
 DOCUMENTS = ("json", "csv", "html", "markdown")
-_STDOUT = "; - is stdout, which then holds nothing else"
+STDOUT = "; - is stdout, which then holds nothing else"
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,11 +107,11 @@ SHARED = {
     "external_delegate_options": Flag('its options: "k1:v1;k2:v2"', delegate_options, "OPTIONS"),
     "tolerance": Flag("quanta that an integer may be off", not_negative, "Q"),
     "timeout": Flag("the longest that one thing may take, in seconds", duration, "SECONDS"),
-    "json": Flag(f"write all that is known as JSON{_STDOUT}", output_path),
-    "csv": Flag("write a table as CSV", output_path, detail=_STDOUT),
-    "html": Flag("write a page of HTML", output_path, detail=_STDOUT),
-    "markdown": Flag("write a table in Markdown", output_path, detail=_STDOUT),
-    "fault": Flag("write each wrong kernel as a C program", output_path, "DIR"),
+    "json": Flag(f"write all that is known as JSON{STDOUT}", output_path),
+    "csv": Flag("write a table as CSV", output_path, detail=STDOUT),
+    "html": Flag("write a page of HTML", output_path, detail=STDOUT),
+    "markdown": Flag("write a table in Markdown", output_path, detail=STDOUT),
+    "fault": Flag("write each wrong kernel as a C program", output_folder, "DIR"),
     "against": Flag("show what changed since this file was kept"),
     "models": Flag("a folder of .tflite files", metavar="DIR"),
     "batch": Flag("several pictures, N at once where OpenCL runs the whole model",
@@ -197,16 +199,17 @@ def options_of(given: argparse.Namespace, graphs: Iterable[Graph], profiling: bo
     Raises: UsageError: --exclude_ops names an op that neither TFLite nor a graph has, or flags name
         two precisions.
     """
+    where = getattr(given, "placement", "device")
     return Options(
         device=device_asked(given.device),
         exclude_ops=known_ops(given.exclude_ops, graphs),
         device_profile=given.device_profile,
         tune=given.tune,
-        precision=precision_of(given.precision, given.allow_fp16),
+        precision=precision_of(given.precision, given.allow_fp16, where),
         profiling=profiling,
         alternative=getattr(given, "alternative", None),
         plan=getattr(given, "plan", None),
-        placement=getattr(given, "placement", "device"),
+        placement=where,
     )
 
 
@@ -246,20 +249,19 @@ def _texts(value: Any) -> Iterator[str]:
             yield from _texts(each)
 
 
-def require_documents(given: Mapping[str, Any]) -> None:
-    """Check the requested documents' files before the work starts.
+def require_outputs(given: Mapping[str, Any]) -> None:
+    """Check the requested files and folders before the work starts.
 
-    Raises: CommandError: two go to stdout, or a file cannot be written.
+    Raises: CommandError: two go to stdout, or one cannot be written.
     """
-    asked = [name for name in DOCUMENTS if given.get(name) is not None]
-    on_stdout = [name for name in asked if given[name] == "-"]
+    on_stdout = [name for name in DOCUMENTS if given.get(name) == "-"]
     if len(on_stdout) > 1:
         raise CommandError(
             f"--{on_stdout[0]} and --{on_stdout[1]}: stdout takes one of them", USAGE
         )
-    for name in asked:
-        if given[name] != "-":
-            require_writable(given[name])
+    for name, value in given.items():
+        if isinstance(value, OutputPath) and name not in on_stdout:
+            require_writable(value, is_folder=isinstance(value, OutputFolder))
 
 
 def shown(given: argparse.Namespace, text: str, **documents: Callable[[], str]) -> str:

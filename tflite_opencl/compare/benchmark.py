@@ -32,7 +32,7 @@ from tflite_opencl.compare.records import (
 from tflite_opencl.compare.report import each_model, given_of
 from tflite_opencl.compare.runs import CompareSettings, Given, Running, run_all
 from tflite_opencl.compare.text import ROWS, machine_text, milliseconds, notes, timed
-from tflite_opencl.console.errors import CommandError, require_writable, write
+from tflite_opencl.console.errors import CommandError, write
 from tflite_opencl.console.exit_codes import NOT_SO, USAGE
 from tflite_opencl.console.tables import csv_text, table_text, terminal_width
 from tflite_opencl.timing.profile import NodeTime
@@ -104,7 +104,6 @@ def run(options: argparse.Namespace) -> str:
         run, or not on the delegate, in which case the text is the result.
     """
     nodes_file = options.profiling_output_csv_file
-    require_writable(nodes_file)
     limits = Limits(**{each.name: getattr(options, each.name) for each in fields(Limits)})
     path, patience_s = _chosen(options), 600 + limits.max_secs  # for one answer
     threads = options.num_threads or usable_processors()

@@ -18,7 +18,7 @@ from delegate import DelegateError, DeviceInfo
 from delegate.inspect import KernelUse, kernel_uses
 from tflite_opencl.boards import drivers
 from tflite_opencl.boards.drivers import SurveyedDevice
-from tflite_opencl.cli.flag_values import OutputPath
+from tflite_opencl.cli.flag_values import OutputFolder
 from tflite_opencl.cli.flags import (
     add_flag,
     add_flags,
@@ -40,7 +40,6 @@ from tflite_opencl.compilers.rows import (
 )
 from tflite_opencl.console.errors import CommandError, cannot_read
 from tflite_opencl.console.exit_codes import NO_DEVICE, NOT_SO
-from tflite_opencl.console.files import folder_obstacle
 
 HELP = "what a device's compiler makes of every kernel that some models need; runs none"
 EXAMPLES = (
@@ -77,7 +76,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--dump",
-        type=OutputPath,
+        type=OutputFolder,
         metavar="DIR",
         help="write each kernel into DIR as one .cl file, with its build options and a README",
     )
@@ -91,8 +90,6 @@ def run(options: argparse.Namespace) -> str:
             written, or the comparison found a kernel that became unusable.
     """
     models = models_of(options)
-    if options.dump is not None and (obstacle := folder_obstacle(options.dump)):
-        raise CommandError(f"cannot write to {options.dump}: {obstacle}")
     old = read_csv(options.against) if options.against else []
     device = _device(device_asked(options.device))
     uses = [use for use in _uses(models, device, options) if _is_asked(use, options)]

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from delegate import ProfileError
-from delegate.inspect import read_device_profile, write_model
+from delegate.inspect import write_model
 from tflite_opencl.cli.flags import keep_inputs, prepare_environment
 from tflite_opencl.cli.messages import printable, version_lines
 from tflite_opencl.cli.scheduler import require_distributed
@@ -38,9 +38,9 @@ from tflite_opencl.conformance.results import (
 )
 from tflite_opencl.conformance.runner import CannotRun, Workers
 from tflite_opencl.conformance.selection import item_of, select
-from tflite_opencl.conformance.subject import COMPILED_MODEL, OPENCL, OPENCL_OPTIONS
+from tflite_opencl.conformance.subject import COMPILED_MODEL, OPENCL, require_options
 from tflite_opencl.console import bars
-from tflite_opencl.console.errors import OneLineError, UsageError, code_of, make_folder, write
+from tflite_opencl.console.errors import OneLineError, code_of, make_folder, require_writable, write
 from tflite_opencl.console.exit_codes import NOT_SO, NOTHING_RUN, SUCCESS
 from tflite_opencl.console.files import file_obstacle, write_file
 from tflite_opencl.console.start import OutputError
@@ -79,13 +79,10 @@ def _command(options: argparse.Namespace) -> int:
         print("\n".join(map(printable, version_lines("tflite-delegate-test"))))
         return SUCCESS
     if options.delegate == OPENCL:
-        if unknown := sorted(set(options.delegate_options) - set(OPENCL_OPTIONS)):
-            words = f"opencl has {', '.join(OPENCL_OPTIONS)}"
-            raise UsageError(f"--delegate_options {unknown[0]}: {words}")
-        if "device_profile" in options.delegate_options:
-            read_device_profile(options.delegate_options["device_profile"])
+        require_options(options.delegate_options)
     given = vars(options) | ({"baseline": None} if options.update_baseline else {})
     keep_inputs(given)
+    require_writable(options.output, is_folder=True)
     if options.reduce is not None:
         for line in reduce.reduce(options.reduce, _workers(options), Path(options.output)):
             print(line, flush=True)

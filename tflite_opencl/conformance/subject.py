@@ -4,14 +4,14 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
 from delegate import DelegateError, OpenCLDelegate, Options, Verdict, list_devices
 from delegate.inspect import Graph, NodeAlternatives, write_model
-from tflite_opencl.console.errors import OneLineError, one_line
+from tflite_opencl.console.errors import OneLineError, UsageError, one_line
 from tflite_opencl.interpreters.compiled_model import CompiledInterpreter
 from tflite_opencl.interpreters.interpreter import allocated, taken_nodes
 from tflite_opencl.interpreters.plugin_library import ACCELERATOR
@@ -20,16 +20,29 @@ from tflite_opencl.models.build import graph, node, tensor
 
 OPENCL, XNNPACK, PYTHON = "opencl", "xnnpack", "python:"
 COMPILED_MODEL = "compiledmodel:"  # followed by a folder; "": no delegate, only the CPU
-# Options with text values on the command line; the device has a flag of its own.
-OPENCL_OPTIONS = sorted(
+# The device has a flag of its own, placement would delegate less, and a plan is of one model.
+_NOT_HERE = ("device", "placement", "plan")
+# Options with text values on the command line.
+_OPENCL_OPTIONS = sorted(
     each.name
     for each in fields(Options)
-    if "str" in str(each.type).split(" | ") and each.name not in ("device", "plan")
+    if "str" in str(each.type).split(" | ") and each.name not in _NOT_HERE
 )
 
 
 class LibraryError(OneLineError):
     """The specified delegate cannot be loaded; the text is one line that says why."""
+
+
+def require_options(options: Mapping[str, str]) -> None:
+    """Check --delegate_options of our delegate. Raises: UsageError, ProfileError."""
+    if unknown := sorted({*options}.difference(_OPENCL_OPTIONS)):
+        words = f"opencl has {', '.join(_OPENCL_OPTIONS)}"
+        raise UsageError(f"--delegate_options {unknown[0]}: {words}")
+    try:
+        _ = Options(**dict[str, Any](options)).profile
+    except ValueError as error:
+        raise UsageError(f"--delegate_options: {error}") from error
 
 
 @dataclass(frozen=True, slots=True)

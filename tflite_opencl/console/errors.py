@@ -9,7 +9,7 @@ import os
 from pathlib import Path
 
 from tflite_opencl.console.exit_codes import BUG, ERROR, NO_DEVICE, USAGE
-from tflite_opencl.console.files import file_obstacle, write_file
+from tflite_opencl.console.files import file_obstacle, folder_obstacle, write_file
 
 _FULL = errno.ENOSPC, errno.EDQUOT
 
@@ -84,12 +84,12 @@ def full_disk(error: BaseException) -> str:
     return f"cannot write {error.filename or 'a temporary file'}: {error.strerror}"
 
 
-def require_writable(path: str | None) -> None:
-    """Check an output file before the work starts; None: no file is requested.
+def require_writable(path: str, is_folder: bool = False) -> None:
+    """Check an output file or folder before the work starts.
 
     Raises: CommandError: it cannot be written, as far as can be checked.
     """
-    if path is not None and (obstacle := file_obstacle(path)):
+    if obstacle := (folder_obstacle if is_folder else file_obstacle)(path):
         raise CommandError(f"cannot write {path}: {obstacle}")
 
 

@@ -16,6 +16,7 @@ from typing import IO, Any
 
 _DENIED = "permission denied"
 _INPUT = "it is an input of this command"
+_STDOUT, _NO_STDOUT = "-", "it cannot be stdout; ./- is a file of this name"
 _kept_files: set[tuple[int, int]] = set()  # device and inode, the same for all links to a file
 _kept_folders: list[Path] = []
 _ERRORS = "backslashreplace"  # file names may not be valid UTF-8
@@ -60,6 +61,8 @@ def _is_input_name(name: str) -> bool:
 
 def file_obstacle(path: str) -> str | None:
     """Return why a file cannot be written there, as far as can be checked; else None."""
+    if path == _STDOUT:
+        return _NO_STDOUT
     target = Path(os.path.realpath(path))
     try:
         if target.is_dir():
@@ -111,6 +114,8 @@ def replaced_file(path: str, mode: str = "w") -> Iterator[IO[Any]]:
 
 def folder_obstacle(path: str) -> str | None:
     """Return why files cannot be written to this folder, which may not exist yet; else None."""
+    if path == _STDOUT:
+        return _NO_STDOUT
     there = wanted = Path(os.path.realpath(path))
     try:
         while not there.exists():

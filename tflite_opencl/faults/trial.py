@@ -96,7 +96,11 @@ class Replayer:
         self._opening = "open_bare" if is_bare else "open"
         self.limit_seconds: float = LIMIT_SECONDS
         self._child: Child | None = None
-        self.info: DeviceInfo = self._asked(START_SECONDS, self._opening, options)
+        try:
+            self.info: DeviceInfo = self._asked(START_SECONDS, self._opening, options)
+        except BaseException:
+            self._end()
+            raise
 
     def __enter__(self) -> Replayer:
         return self

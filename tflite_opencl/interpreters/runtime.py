@@ -91,8 +91,9 @@ class Runtime:
             return WholeInterpreter(graph or read_model(model), delegates[0], self.why_not)
         if self.why_not:
             raise RunError(self.why_not)
+        name = "model_content" if isinstance(model, bytes) else "model_path"
         made = self.module.Interpreter(
-            **{"model_content" if isinstance(model, bytes) else "model_path": model},
+            **{name: os.fsencode(model)},  # not every path is UTF-8
             num_threads=threads,
             experimental_delegates=list(delegates) or None,
             experimental_op_resolver_type=getattr(

@@ -10,10 +10,10 @@ from collections.abc import Iterator
 from delegate import ModelError
 from delegate.inspect import Graph
 from tflite_opencl.cli.flag_values import OutputPath, positive
-from tflite_opencl.cli.flags import add_flag, as_json, keep_inputs, require_documents, shown
+from tflite_opencl.cli.flags import add_flag, as_json, keep_inputs, require_outputs, shown
 from tflite_opencl.cli.messages import did_you_mean
 from tflite_opencl.console.bars import steps
-from tflite_opencl.console.errors import CommandError, cannot_read, require_writable, write
+from tflite_opencl.console.errors import CommandError, cannot_read, write
 from tflite_opencl.console.exit_codes import NOT_SO, USAGE
 from tflite_opencl.console.tables import terminal_width
 from tflite_opencl.harness.feeds import feeds_of, picture_inputs
@@ -84,8 +84,7 @@ def run(options: argparse.Namespace) -> str:
         raise CommandError("--input_size is for --check and --images", USAGE)
     options.source, options.target = named[0], OutputPath(named[1])
     keep_inputs(vars(options))  # again: now inputs and outputs are known
-    require_documents(vars(options))
-    require_writable(options.target)
+    require_outputs(vars(options))
     graph = read_graph(options.source, options.signature)
     made = _rewritten(options.source, names, graph.subgraphs)
     found = _checked(options, graph, made)

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from delegate.inspect import Graph
-from tflite_opencl.cli.flag_values import named_file
+from tflite_opencl.cli.flag_values import named_file, output_folder
 from tflite_opencl.cli.flags import (
     add_device_arguments,
     add_flag,
@@ -74,7 +74,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="OUTPUT=INPUT",
         help="an output that is an input of the next run, by name or number, as state is",
     )
-    add_flag(parser, "output", required=True)
+    add_flag(parser, "output", convert=output_folder, required=True)
     add_device_arguments(parser)
     add_flag(parser, "json")
 

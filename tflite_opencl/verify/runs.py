@@ -134,7 +134,8 @@ class _Verifier:
             verdicts, count = tuple(delegate.verdicts), self._sets.count
             if not any(verdict.is_taken for verdict in verdicts):
                 reasons = dict.fromkeys(f"{each.op}: {each.reason}" for each in verdicts)
-                words = f"no node runs on OpenCL ({'; '.join([*reasons][:3])})"
+                why = "; ".join([*reasons][:3]) or "the model has none"
+                words = f"no node runs on OpenCL ({why})"
                 raise NothingRuns(words, verdicts)
             known = sorted({each for node in delegate.alternatives for each in node.names})
             if (name := options.alternative) is not None and name not in known:

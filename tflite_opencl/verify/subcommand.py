@@ -11,7 +11,7 @@ from pathlib import Path
 
 from delegate import Options
 from delegate.inspect import Graph, infer, write_model
-from tflite_opencl.cli.flag_values import OutputPath, positive
+from tflite_opencl.cli.flag_values import OutputFolder, OutputPath, positive
 from tflite_opencl.cli.flags import (
     add_device_arguments,
     add_flag,
@@ -22,7 +22,7 @@ from tflite_opencl.cli.flags import (
     options_of,
     shown,
 )
-from tflite_opencl.console.errors import CommandError, require_writable, write
+from tflite_opencl.console.errors import CommandError, write
 from tflite_opencl.console.exit_codes import NOT_SO
 from tflite_opencl.console.tables import terminal_width
 from tflite_opencl.faults.find import Suspect, write_faults
@@ -75,7 +75,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     parser.add_argument(
         "--cut",
-        type=OutputPath,
+        type=OutputFolder,
         metavar="DIR",
         help="write the first wrong node as a model of its own, with its inputs, what the "
         "reference kernels make of them, and a script that shows the fault",
@@ -89,7 +89,6 @@ def run(options: argparse.Namespace) -> str:
     Raises: CommandError: the model, the picture, the device or the alternative cannot be used,
         nothing runs on the device, or a node differs, in which case the text is the result.
     """
-    require_writable(options.heatmap)
     model = model_of(options)
     runtime = runtime_if_any()
     graph = read_graph(model, options.signature)

@@ -97,7 +97,10 @@ def check_owner(path: str, status: os.stat_result) -> None:
     if status.st_uid != os.geteuid():
         why = "it belongs to another user"
     elif status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-        why = f"other users may write to it; chmod go-w {path} ends that"
+        why = "other users may write to it"
+        mode = status.st_mode
+        if not mode & stat.S_ISVTX and (stat.S_ISDIR(mode) or stat.S_ISREG(mode)):
+            why += f"; chmod go-w {path} ends that"  # of /tmp and /dev/null it would do harm
     else:
         return
     raise CacheError(f"{path} is not used: {why} ({ENVIRONMENT_VARIABLE} can name another folder)")

@@ -3,19 +3,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from delegate.errors import InvalidValue
 from delegate.format.writer import write_model
 from delegate.graph.ir import Graph
 from delegate.host.tflite.callbacks import Constants, Kernel, NativeDelegate, PlannedNode, Shapes
 
 _WARM_UP_RUNS = 2
+_OF_GRAPH = (InvalidValue, RuntimeError, ValueError)  # errors that each run would meet
 
 
 class TimedGraph:
@@ -40,30 +43,45 @@ class TimedGraph:
 
         Raises:
             ImportError: no such package. RuntimeError, ValueError: TFLite cannot run the graph.
+            DeviceError: the kernel's.
         """
+        self._failure: BaseException | None = None
         self._taken, self._kernel = taken, kernel
         self._left: Collection[int] = taken  # to claim
         self._native = None if kernel is None else NativeDelegate("Timed", self)
         interpreter = importlib.import_module(f"{package}.interpreter").Interpreter
-        self._made = interpreter(
-            model_content=write_model(graph),
-            num_threads=threads if threads > 0 else None,
-            experimental_delegates=None if kernel is None else [self],
-        )
-        self._made.allocate_tensors()
+        with self._kernel_errors():
+            self._made = interpreter(
+                model_content=write_model(graph),
+                num_threads=threads if threads > 0 else None,
+                experimental_delegates=None if kernel is None else [self],
+            )
+            self._made.allocate_tensors()
         rng = np.random.default_rng(0)
         for detail in self._made.get_input_details():
             self._made.set_tensor(detail["index"], _random(rng, detail["shape"], detail["dtype"]))
-        for _ in range(_WARM_UP_RUNS):
-            self._made.invoke()
+        self.seconds(_WARM_UP_RUNS)
 
     def seconds(self, count: int) -> float:
-        """Return the seconds of a run, the mean of `count`."""
+        """Return the seconds of a run, the mean of `count`. Raises as the constructor."""
         invoke = self._made.invoke
-        begin = time.perf_counter()
-        for _ in range(count):
-            invoke()
-        return (time.perf_counter() - begin) / count
+        with self._kernel_errors():
+            begin = time.perf_counter()
+            for _ in range(count):
+                invoke()
+            return (time.perf_counter() - begin) / count
+
+    @contextlib.contextmanager
+    def _kernel_errors(self) -> Iterator[None]:
+        """Raise what is no fault of the graph as it is: TFLite makes a RuntimeError of it."""
+        self._failure = None
+        try:
+            yield
+        except Exception as error:
+            known = self._failure
+            if known is not None and not isinstance(known, _OF_GRAPH):
+                raise known from error
+            raise
 
     def close(self) -> None:
         """Free the interpreter."""
@@ -91,7 +109,8 @@ class TimedGraph:
         return self._kernel
 
     def failed(self, error: BaseException) -> None:
-        """TFLite reports the error."""
+        """Remember the error, which TFLite reports without its type."""
+        self._failure = error
 
 
 def _random(rng: np.random.Generator, shape: Sequence[int], dtype: Any) -> NDArray[Any]:

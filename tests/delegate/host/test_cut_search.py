@@ -37,9 +37,22 @@ class _Clock:
 
 def test_candidates_run_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = _Clock(monkeypatch)
-    times = in_turns([clock.candidate("d", 0.1), clock.candidate("c", 0.2)])
-    assert times == [0.1, 0.2]
-    assert clock.order == "dc" + 5 * "ddcc"  # an untimed run of each turn, and 5 turns: 0.6 s
+    times = in_turns([clock.candidate("d", 0.03), clock.candidate("c", 0.04)])
+    assert times == [0.03, 0.04]
+    assert clock.order == "dc" + 5 * "ddcc"  # an untimed run of each turn, and 5 turns: 0.7 s
+
+
+@pytest.mark.parametrize(
+    ("seconds", "turns"), [((0.1, 0.2), 5), ((0.25, 0.5), 4), ((1.0, 3.0), 2), ((20.0, 40.0), 2)]
+)
+def test_long_runs_have_few_turns(
+    monkeypatch: pytest.MonkeyPatch, seconds: tuple[float, float], turns: int
+) -> None:
+    """A slow model on a board: a start must not take minutes."""
+    clock = _Clock(monkeypatch)
+    times = in_turns([clock.candidate(name, s) for name, s in zip("dc", seconds, strict=True)])
+    assert times == [*seconds]
+    assert clock.order == "dc" * (1 + turns)
 
 
 def test_disturbed_turns_do_not_count(monkeypatch: pytest.MonkeyPatch) -> None:

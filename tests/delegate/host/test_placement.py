@@ -15,6 +15,7 @@ import pytest
 from delegate import DeviceInfo, OpenCLDelegate, Options
 from delegate import engine as start_engine
 from delegate.engine import Engine, open_engine
+from delegate.errors import DeviceError
 from delegate.graph.partition import Partition, partition_of
 from delegate.host import placement
 from delegate.host.placement import Placement, Timings
@@ -152,6 +153,19 @@ def test_all_on_the_cpu_is_said(
     assert f"placement='fastest' leaves every node to the CPU: {why}" in caplog.messages
 
 
+def test_placement_names_its_own_reason(
+    device: DeviceInfo, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    _Times(monkeypatch, 2e-3, 1e-3)
+    with caplog.at_level(logging.WARNING, "delegate"):
+        interpreter(
+            write_model(conv_pool()),
+            _placed(write_model(conv_pool()), device, exclude_ops=["CONV_2D"]),
+        )
+    why = "faster on the CPU: 1.00 ms, 2.00 ms on the device"
+    assert f"placement='fastest' leaves every node to the CPU: {why}" in caplog.messages
+
+
 @pytest.mark.parametrize("is_first_on_device", [True, False])
 def test_cut_partition_runs_exactly(
     device: DeviceInfo, monkeypatch: pytest.MonkeyPatch, is_first_on_device: bool
@@ -258,6 +272,35 @@ def test_timings_are_remembered(
             assert times.calls == calls, (word, threads)
             assert bool(delegate.partitions) == (word != "fastest")
             del made
+
+
+@slow
+def test_what_ends_the_timing_is_not_remembered(
+    device: DeviceInfo, monkeypatch: pytest.MonkeyPatch, with_child: None
+) -> None:
+    """A device that fails once, or Ctrl-C, decides nothing about later starts."""
+    model = write_model(_long_chain())  # no other test remembers its timings
+    times = _Times(monkeypatch, 2e-3, 1e-3)
+
+    def start(error: BaseException | None = None) -> list[list[int]]:
+        def fails(*_: Any) -> None:
+            assert error is not None
+            raise error
+
+        with (
+            monkeypatch.context() as now,
+            closing(_placed(model, device, in_child_first=True)) as delegate,
+        ):
+            if error is not None:
+                now.setattr(placement._PartKernel, "invoke", fails)
+            interpreter(model, delegate)
+            return delegate.partitions
+
+    with pytest.raises((RuntimeError, ValueError)):  # TFLite's
+        start(KeyboardInterrupt())
+    assert start(DeviceError("clFinish: OUT_OF_RESOURCES")) == [[0, 1, 2, 3]]
+    assert start(MemoryError()) == [[0, 1, 2, 3]]
+    assert (times.calls, start(), times.calls) == (0, [], 1)
 
 
 @slow

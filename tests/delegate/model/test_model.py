@@ -346,6 +346,12 @@ def test_a_batch_of_no_picture_is_refused(batch: int) -> None:
         Model(b"is not read", batch=batch)
 
 
+@pytest.mark.parametrize("batch", [1.5, "2", None])
+def test_a_batch_that_is_no_integer_is_refused(batch: Any) -> None:
+    with pytest.raises(TypeError, match="cannot be interpreted as an integer"):
+        Model(b"is not read", batch=batch)
+
+
 WRONG = {
     "dtype": (np.zeros((2, 7, 6, 2), np.int8), "is int8 of shape (2, 7, 6, 2)"),
     "too-many": (np.zeros((4, 7, 6, 2), np.uint8), "is uint8 of shape (4, 7, 6, 2)"),

@@ -20,7 +20,7 @@ from tflite_opencl.cli.flags import (
     add_models,
     model_of,
     models_of,
-    require_documents,
+    require_outputs,
     shown,
 )
 from tflite_opencl.command import main
@@ -98,7 +98,7 @@ def test_document_goes_to_file_or_stdout(tmp_path: Path) -> None:
         add_flag(parser, name)
     path = tmp_path / "a.json"
     options = parser.parse_args(["--json", str(path), "--csv", "-"])
-    require_documents(vars(options))
+    require_outputs(vars(options))
     assert shown(options, "for people", json=lambda: "{}", csv=lambda: "a,b") == "a,b"
     assert path.read_text() == "{}\n"
     assert shown(parser.parse_args([]), "for people", json=lambda: "{}") == "for people"
@@ -130,3 +130,5 @@ def test_old_flag_is_a_precision(precision: str, fp16: bool, expected: str) -> N
 def test_two_precisions_are_an_error() -> None:
     with pytest.raises(UsageError, match="--precision is ieee: give one"):
         precision_of("ieee", True)
+    with pytest.raises(UsageError, match="leaves the bits of floats to timings"):
+        precision_of("ieee", False, "offload:3")

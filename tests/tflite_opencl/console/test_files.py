@@ -41,6 +41,13 @@ def test_failed_write_keeps_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert os.listdir(tmp_path) == ["a.json"]
 
 
+def test_stdout_is_no_file() -> None:
+    """ "-" is stdout where a flag takes it; elsewhere no file of this name appears."""
+    for obstacle in (file_obstacle, folder_obstacle):
+        assert obstacle("-") == "it cannot be stdout; ./- is a file of this name"
+    assert file_obstacle("./-") is None
+
+
 def test_unreadable_folder_is_an_obstacle(tmp_path: Path) -> None:
     (tmp_path / "locked" / "in").mkdir(parents=True)
     (tmp_path / "locked").chmod(0)

@@ -132,9 +132,9 @@ def test_missing_dependency_is_named(installed: dict[str, Any]) -> None:
 )
 def test_cpu_kernels_choose_the_resolver(cpu_kernels: str, resolver: Resolvers) -> None:
     module = SimpleNamespace(Interpreter=dict, OpResolverType=Resolvers)
-    interp = Runtime("fake", "1", module).interpreter("m.tflite", 4, cpu_kernels)
+    interp = Runtime("fake", "1", module).interpreter("m\udcff.tflite", 4, cpu_kernels)
     assert interp["experimental_op_resolver_type"] is resolver
-    assert interp["model_path"] == "m.tflite"
+    assert interp["model_path"] == b"m\xff.tflite"  # the name need not be UTF-8
 
 
 def test_model_in_memory_is_passed_as_content() -> None:

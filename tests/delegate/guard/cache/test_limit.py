@@ -15,6 +15,7 @@ import pytest
 from delegate.errors import CacheError
 from delegate.guard import cache
 from delegate.guard.cache import leases, limit
+from delegate.guard.cache.folder import check_owner
 from delegate.guard.cache.limit import (
     DOWNLOADS,
     ICDS,
@@ -165,6 +166,17 @@ def test_folder_writable_by_others_is_left_alone(folder: Path) -> None:
     with pytest.raises(CacheError, match="other users may write to it"):
         prune_cache(0)
     folder.chmod(0o700)
+
+
+def test_shared_folders_and_devices_keep_their_modes(tmp_path: Path) -> None:
+    """No advice to take /tmp or /dev/null from all others."""
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    for mode, has_advice in ((0o777, True), (0o1777, False)):
+        shared.chmod(mode)
+        with pytest.raises(CacheError, match="other users may write to it") as caught:
+            check_owner(str(shared), shared.stat())
+        assert (f"chmod go-w {shared}" in str(caught.value)) == has_advice
 
 
 def test_abandoned_temporary_files_are_removed_after_an_hour() -> None:
