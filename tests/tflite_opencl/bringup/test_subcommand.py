@@ -63,7 +63,7 @@ def test_fault_costs_its_steps_alone(
         cwd=tmp_path, capture_output=True, text=True, timeout=300, check=True,
         env={**os.environ, "PYTHONPATH": str(ROOT), **fault.environment(library)},
     ).stdout.splitlines()  # fmt: skip
-    failing = [line for line in shown if " FAIL " in line]
+    failing = [line for line in shown if " FAIL " in line and "kernels do without" not in line]
     assert 1 <= len(failing) <= 2
     assert all(words in line for line in failing)
     folders = [tmp_path / line.rpartition(" -> ")[2] for line in failing]
