@@ -8,16 +8,24 @@ bytes behind every tensor and comparing every output do.
 
 from __future__ import annotations
 
+import os
 import re
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
+from delegate.inspect import write_model
 from delegate.isa import instructions
 from delegate.plan.sources import files
-from tests.support.process import run_python
+from tests.attacks.faults import NO_COMPILER
+from tests.attacks.miscompiler import Miscompilation, build_library
+from tests.support.process import ROOT, run_python
 from tests.support.tiers import slow
 from tests.support.variants import LEFT_OUT
+from tflite_opencl.conformance.cases import all_cases
 
 ICD_LIBRARY = Path("/usr/lib/oclgrind/liboclgrind-rt-icd.so")  # Debian's package oclgrind
 
@@ -253,3 +261,35 @@ def test_write_past_tensor_is_detected_by_guard_bytes(tmp_path: Path) -> None:
     printed, _ = under_oclgrind(PLANTED, tmp_path, BY_ONE)
     assert "4 bytes written behind" in printed
     assert "the first 0 bytes past its end" in printed
+
+
+def test_access_out_of_range_is_written_as_program(tmp_path: Path) -> None:
+    """The command finds Oclgrind's device usable, and its fault is the access."""
+    if (library := build_library(tmp_path)) is None or shutil.which("make") is None:
+        pytest.skip(NO_COMPILER)
+    if not Path("/usr/include/CL/cl.h").exists():
+        pytest.skip("no OpenCL headers: apt-get install opencl-headers ocl-icd-opencl-dev")
+    name = "average_pool_2d/int8/in1x7x5x3-k2x2-stride2x2-same"
+    graph = next(each for each in all_cases() if each.name == name).make()
+    (tmp_path / "model.tflite").write_bytes(write_model(graph))
+    (tmp_path / "oclgrind.icd").write_text(f"{ICD_LIBRARY}\n")
+    fault = Miscompilation("int source = input[", "int source = input[300000000 + ")
+    own = {name: str(tmp_path) for name in ("OCL_ICD_VENDORS", "PYOPENCL_HOME")}
+    own |= {"TFLITE_OPENCL_CACHE": str(tmp_path / "cache"), "PYTHONPATH": str(ROOT)}
+
+    def run(*command: str, **more: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            command, cwd=tmp_path, env={**os.environ, **more}, capture_output=True, text=True,
+            timeout=500, check=False,
+        )  # fmt: skip
+
+    command = "-m", "tflite_opencl", "verify", "-m", "model.tflite", "--fault", "bug"
+    told = run(sys.executable, *command, **own, **fault.environment(library))
+    assert "access in AVERAGE_POOL_2D" in told.stdout, told.stdout + told.stderr
+    folder = "bug/000-average_pool_2d"
+    right = run("make", "-C", folder, "oclgrind")
+    assert (right.returncode, "Invalid" in right.stderr) == (0, False), right.stderr
+    # The command oclgrind would replace what is preloaded here.
+    own["OCLGRIND_BUILD_OPTIONS"] = "-cl-opt-disable"
+    wrong = run("env", "-C", folder, "./fault", **own, **fault.environment(library))
+    assert "Invalid read of size 1" in wrong.stdout + wrong.stderr

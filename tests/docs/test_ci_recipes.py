@@ -47,7 +47,7 @@ def test_commands_have_existing_flags() -> None:
     commands += [gitlab_command(), *loaded("lava.yaml")["run"]["steps"]]
     found = [parse(flags_of(command)) for command in commands if NAME in command.split()]
     assert len(found) == 5
-    assert all(each.minutes or each.write_models for each in found)
+    assert all(each.minutes or each.compile_only for each in found)
 
 
 def test_lava_definition() -> None:

@@ -35,6 +35,7 @@ class LadderStep:
     expected: Array  # out
     helpers: str = ""  # before the kernel
     relative: float = 0.0  # allowed error of floats, as OpenCL does
+    is_avoided: bool = False  # our kernels do without, as released drivers fail
 
     @property
     def source(self) -> str:
@@ -213,7 +214,7 @@ def _floats() -> list[LadderStep]:
         _map("division", "a[i] / 3.0f", lambda a: a / np.float32(3), FLOATS, relative=3e-7),
         _map("sqrt", "sqrt(fabs(a[i]))", lambda a: np.sqrt(abs(a)), FLOATS, relative=4e-7),
         LadderStep("fma", "out[i] = fma(a[i], a[i], 1.0f);", (FLOATS,),
-                   (FLOATS.astype(np.float64) ** 2 + 1).astype(np.float32)),
+                   (FLOATS.astype(np.float64) ** 2 + 1).astype(np.float32), is_avoided=True),
         LadderStep("halves in memory: vload_half, vstore_half",
                    "vstore_half(a[i], i, (global half *)out);", (FLOATS,),
                    FLOATS.astype(np.float16).view(np.uint16)),
@@ -230,6 +231,39 @@ def _atomics() -> list[LadderStep]:
     ]  # fmt: skip
 
 
+def _avoided() -> list[LadderStep]:
+    rounds = np.arange(70000, dtype=np.int64)
+    sums = np.array([(int(v) ^ rounds).sum() for v in INTS]).astype(np.int32)
+    swap = (
+        "static int swap(local int *kept, int x, int l) "
+        "{ kept[l] = x; barrier(CLK_LOCAL_MEM_FENCE); return kept[15 - l]; }\n"
+    )
+    long_body = " ".join(f"y = y * {3 + 2 * k}u ^ (y >> {1 + k % 7});" for k in range(20))
+    large = (
+        f"static int large(local int *kept, int x, int l) {{ uint y = (uint)x; {long_body} "
+        "return swap(kept, (int)y, l); }\n"
+    )
+    y = INTS.view(np.uint32)
+    for k in range(20):
+        y = y * np.uint32(3 + 2 * k) ^ (y >> np.uint32(1 + k % 7))
+    return [
+        # llvmpipe of Mesa 22.3 leaves after 65535.
+        LadderStep("a loop of 70000 rounds", "uint s = 0; "
+                   "for (int k = 0; k < 70000; k++) s += (uint)(a[i] ^ k); out[i] = (int)s;",
+                   (INTS,), sums, is_avoided=True),
+        # llvmpipe of Mesa 25.0 and 26.2 dies.
+        LadderStep("a barrier in a callee of a large function",
+                   "local int kept[16]; out[i] = large(kept, a[i], get_local_id(0));", (INTS,),
+                   y.view(np.int32).reshape(-1, GROUP)[:, ::-1].reshape(-1), swap + large,
+                   is_avoided=True),
+        # llvmpipe of Mesa 22.3 and 25.0 dies, as does freedreno of 25.0.
+        LadderStep("a choice between a byte and a constant",
+                   "out[i] = a[i] > 3 ? a[i] : (char)5;", (SMALL,),
+                   np.where(SMALL > 3, SMALL, np.int8(5)), is_avoided=True),
+    ]  # fmt: skip
+
+
 def ladder() -> list[LadderStep]:
-    """Return all steps, the simplest first."""
-    return [*_first(), *_integers(), *_control(), *_vectors(), *_floats(), *_atomics()]
+    """Return all steps, the simplest first; those that our kernels avoid are the last."""
+    sure = [*_first(), *_integers(), *_control(), *_vectors(), *_floats(), *_atomics()]
+    return [*sure, *_avoided()]

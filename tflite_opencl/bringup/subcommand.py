@@ -37,7 +37,7 @@ from tflite_opencl.interpreters.interpreter import read_graph
 from tflite_opencl.interpreters.runtime import runtime_if_any
 from tflite_opencl.models.default_model import DefaultModelError, default_model
 
-HELP = "bring up a new driver: 45 steps, from a buffer to a whole model, and what is lacking"
+HELP = "bring up a new driver: 48 steps, from a buffer to a whole model, and what is lacking"
 EXAMPLES = (
     (
         "tflite-opencl bringup --device rusticl -m mobilenet_v1.tflite --output bug",
@@ -58,6 +58,7 @@ class StepOutcome:
     kind: str  # RIGHT or what is wrong
     detail: str
     folder: str  # with the C program; "": there is none
+    is_avoided: bool = False  # our kernels do without what it proves
 
     @property
     def line(self) -> str:
@@ -65,8 +66,9 @@ class StepOutcome:
         head = f"{self.number:2d} {'ok  ' if self.kind == RIGHT else 'FAIL'} {self.name}"
         if self.kind == RIGHT:
             return head
+        more = "; our kernels do without" if self.is_avoided else ""
         where = f" -> {self.folder}" if self.folder else ""
-        return f"{head}: {self.kind}: {self.detail}{where}"
+        return f"{head}: {self.kind}: {self.detail}{more}{where}"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -113,7 +115,8 @@ def _climbed(replayer: Replayer, output: str | None) -> Iterator[StepOutcome]:
                 folder = str(Path(output) / f"{number:02}-{_slug(step.name)}")
                 report = FaultReport(replayer.info, found, f"step {number} of bringup: {step.name}")
                 write_fault(Path(folder), sized(fault, found), report)
-            yield StepOutcome(number, step.name, found.kind, found.detail, folder)
+            own = number, step.name, found.kind, found.detail, folder, step.is_avoided
+            yield StepOutcome(*own)
             step_done()
 
 

@@ -289,6 +289,8 @@ def prepare_environment() -> None:
     """
     # PoCL pins its threads to cores only if the variable is set before it is loaded.
     os.environ.setdefault("POCL_AFFINITY", "1")
+    # NOTE: Oclgrind 21.10 does not know llvm.fshl, which optimised code contains.
+    os.environ.setdefault("OCLGRIND_BUILD_OPTIONS", "-cl-opt-disable")
     # In a container they would start a thread for each core, whatever its share of them is.
     if (count := usable_processors()) < len(os.sched_getaffinity(0)):
         for name in ("POCL_MAX_PTHREAD_COUNT", "POCL_CPU_MAX_CU_COUNT", "LP_NUM_THREADS"):

@@ -150,7 +150,7 @@ def _run(options: argparse.Namespace, cases: list[Case], known: Expectations) ->
     rows, device, runtime = _rows(options, cases, known, until_s)
     report = ConformanceReport(
         rows,
-        options.delegate,
+        options.delegate + (" --compile_only" if options.compile_only else ""),
         device,
         runtime,
         time.monotonic() - begun,
@@ -232,6 +232,7 @@ def _described(options: argparse.Namespace) -> dict[str, Any]:
         "runtime": options.runtime,
         "tolerance": options.tolerance,
         "alternatives": options.alternatives or None,  # as in folders written without this key
+        "compile_only": options.compile_only or None,
     }
 
 
@@ -258,6 +259,7 @@ def _settings(options: argparse.Namespace) -> dict[str, Any]:
         "tolerance": options.tolerance,
         "timeout": options.timeout,
         "alternatives": options.alternatives,
+        "compile_only": options.compile_only,
     }
 
 

@@ -101,6 +101,8 @@ _FLAGS: tuple[tuple[str, str, dict[str, Any]], ...] = (
     # the run
     ("alternatives", "run each case once for each alternative that opencl has for its nodes",
      _SWITCH),
+    ("compile_only", "build the cases' kernels and run nothing: the device needs only a compiler",
+     _SWITCH),
     ("tolerance", "", {"default": 0, "more": f"; teflon: {TEFLON}",
                        "convert": _tolerance, "metavar": "Q|teflon"}),
     ("minutes", "end after N minutes; first run what tells most: cases that failed --earlier, that "
@@ -169,6 +171,8 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
         given.delegate_options = {**given.delegate_options, "device_profile": path}
     if given.alternatives and not re.match("opencl$|python:", given.delegate):
         raise UsageError("--alternatives is for --delegate opencl: others do not tell theirs")
+    if given.compile_only and (given.delegate != "opencl" or given.device_profile or given.reduce):
+        raise UsageError("--compile_only is for --delegate opencl, a real device and no --reduce")
     given.device = device_asked(given.device)
     if given.scheduler and (alone := [name for name in _OF_ONE if getattr(given, name)]):
         raise UsageError(f"--{alone[0]} is of one board, and --scheduler is given")

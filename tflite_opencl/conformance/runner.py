@@ -32,7 +32,8 @@ from tflite_opencl.console import interrupts
 _BATCH = 120  # cases per worker; PoCL needs 2 MB of memory for each program
 _IDLE_DEATHS = 3  # workers that die before any case; then give up
 _STARTING_SECONDS = 120.0  # a driver's first build may take long
-_TOLD = ("delegate", "options", "device", "runtime", "tolerance", "alternatives")  # for a worker
+# What a worker is told.
+_TOLD = "delegate", "options", "device", "runtime", "tolerance", "alternatives", "compile_only"
 _KEPT_STDERR = 4000  # characters per case
 
 
@@ -67,6 +68,7 @@ class Workers:
     timeout: float  # seconds per case, or per alternative
     on_ready: Callable[[str, str], None] = lambda device, runtime: None
     alternatives: bool = False  # run each case once per alternative of its nodes
+    compile_only: bool = False  # build each case's kernels, and run nothing
     command: Sequence[str] = field(
         default_factory=lambda: command_of("tflite_opencl.conformance.worker")
     )

@@ -24,10 +24,15 @@ from delegate.inspect import Graph, read_model, write_model
 from tflite_opencl.conformance.cases import all_cases
 from tflite_opencl.conformance.checks import run_check
 from tflite_opencl.conformance.checks.job import CaseJob
+from tflite_opencl.conformance.compile_only import CaseCompiler
 from tflite_opencl.conformance.results import FAIL, SKIP, CaseResult
 from tflite_opencl.conformance.subject import LibraryError, Subject
 from tflite_opencl.console.errors import OneLineError, one_line
-from tflite_opencl.interpreters.runtime import ENVIRONMENT_VARIABLE, find_runtime
+from tflite_opencl.interpreters.runtime import (
+    ENVIRONMENT_VARIABLE,
+    find_runtime,
+    runtime_if_any,
+)
 from tflite_opencl.models.build import Case, sizes
 from tflite_opencl.oracle.values import Arrays
 
@@ -42,9 +47,11 @@ def main(worker: type[Worker] | None = None) -> int:
         if request["runtime"]:
             os.environ[ENVIRONMENT_VARIABLE] = request["runtime"]
         try:
-            runtime, device = find_runtime(), request["device"]
-            subject = Subject(request["delegate"], request["options"], device, runtime)
+            find = runtime_if_any if request["compile_only"] else find_runtime
+            own = request["delegate"], request["options"], request["device"], find()
+            subject = Subject(*own)
             device = subject.describe()
+            compiler = CaseCompiler(subject) if request["compile_only"] else None
         except (DelegateError, OneLineError) as error:
             parent.send(fatal=one_line(error), is_library=isinstance(error, LibraryError))
             return 0
@@ -52,6 +59,7 @@ def main(worker: type[Worker] | None = None) -> int:
         gc.freeze()  # exclude permanent objects: makes the collection after each case cheap
         parent.send(device=device, runtime=subject.runtime.text)
         made = (worker or Worker)(parent, subject, request)
+        made.compiler = compiler
         for item in requests:
             made.run(item, known.get(item["name"]))
     return 0
@@ -59,6 +67,8 @@ def main(worker: type[Worker] | None = None) -> int:
 
 class Worker:
     """Runs cases and reports their events."""
+
+    compiler: CaseCompiler | None = None  # builds the cases' kernels in place of a run
 
     def __init__(self, parent: Channel, subject: Subject, request: dict[str, Any]) -> None:
         self._say, self._subject, self._request = parent.send, subject, request
@@ -98,6 +108,8 @@ class Worker:
 
     def check(self, name: str, job: CaseJob) -> CaseResult:
         """Return the result of a case; only a crash escapes."""
+        if self.compiler is not None:
+            return self.compiler.check(job)
         return run_check(name, job)
 
     def _alternative(self, name: str) -> None:
@@ -106,7 +118,7 @@ class Worker:
     def _begin(self) -> None:
         """Announce the use of the delegate, and keep its device open until the process ends."""
         self._say(delegate=True)
-        if self._held is None:
+        if self._held is None and self.compiler is None:
             self._held = self._subject.hold()
 
 

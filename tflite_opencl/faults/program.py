@@ -32,7 +32,7 @@ CFLAGS ?= -O1 -g -std=c99 -Wall
 fault: main.c fault.h
 \t$(CC) $(CFLAGS) -o $@ $< -lOpenCL -lm
 oclgrind: fault
-\toclgrind ./fault
+\toclgrind --build-options -cl-opt-disable ./fault
 .PHONY: oclgrind
 """
 

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import product
 
 from tflite_opencl.faults import shrink
 from tflite_opencl.faults.shrink import Candidate
@@ -24,7 +25,8 @@ from tflite_opencl.faults.trial import (
 from tflite_opencl.interpreters.runtime import Runtime
 
 REDUCTION_SECONDS = 90  # of candidates; the source follows
-_HANG_SECONDS = 12  # for a candidate of a hang, as each that hangs costs that much
+# Of a hang each candidate that fails costs its whole limit, and the first and last ones 30 s.
+_HANG_REDUCTION_SECONDS, _HANG_SECONDS = 24, 8
 _OWN_BUILTINS = ("-D_OPENCL_H_", "-DOWN_BUILTINS")
 # The simplest first: parameters are literals, or loaded from memory.
 _HOWS: tuple[Mapping[str, bool], ...] = (
@@ -32,6 +34,10 @@ _HOWS: tuple[Mapping[str, bool], ...] = (
     {"in_memory": True},
     {"is_specialised": True},
 )
+
+
+# In the dispatch modes a kernel's parameters are an argument or memory, or literals.
+_FORMS: tuple[Mapping[str, bool], ...] = ({}, {"is_specialised": True})
 
 
 class FaultReduction:
@@ -47,6 +53,7 @@ class FaultReduction:
         """`fault`, `outcome`: as `first_failing` finds them."""
         self._replayer, self._runtime = replayer, runtime
         self.fault, self.outcome = sized(fault, outcome), outcome
+        self._seconds = REDUCTION_SECONDS
         self._begin = time.monotonic()
 
     @property
@@ -58,11 +65,12 @@ class FaultReduction:
     def run(self) -> None:
         """Reduce everything. Raises: NoFault: it does not fail again."""
         original = self.fault
-        if not self._try(lambda: original):
-            raise NoFault(f"it failed once ({self.outcome.kind}), and then it did not")
         if self.outcome.kind == HANG:
             self._replayer.limit_seconds = _HANG_SECONDS
+            self._seconds = _HANG_REDUCTION_SECONDS
         try:
+            if not self._try(lambda: original):
+                raise NoFault(f"it failed once ({self.outcome.kind}), and then it did not")
             self._reduce_cases(shrink.smaller, 0.5)
             for how in _HOWS:
                 if self._try(partial(self._made, self.case, how)):
@@ -78,7 +86,7 @@ class FaultReduction:
             self.fault = original
 
     def _is_over(self, share: float = 1.0) -> bool:
-        return time.monotonic() > self._begin + share * REDUCTION_SECONDS
+        return time.monotonic() > self._begin + share * self._seconds
 
     def _made(self, case: Candidate, how: Mapping[str, bool]) -> FaultCase:
         return self._replayer.fault(case, self.fault.reproducer.alternative or None, how)
@@ -165,13 +173,14 @@ def first_failing(
 ) -> tuple[FaultCase, ReplayResult] | None:
     """Return the first of a case's alternatives that fails on the device; None: all are right.
 
+    Each is tried as it is, and with its parameters as literals, in which drivers err, too.
     Raises: NoFault: none can be tried.
     """
     problem: NoFault | None = None
     is_tried = False
-    for name in alternatives:
+    for how, name in product(_FORMS, alternatives):
         try:
-            fault = replayer.fault(case, name, {})
+            fault = replayer.fault(case, name, how)
             outcome = replayer.outcome(fault)
         except NoFault as error:
             problem = error

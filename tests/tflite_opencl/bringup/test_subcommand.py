@@ -35,8 +35,11 @@ with Replayer(Options(device=sys.argv[1]), None, is_bare=True) as replayer:
 def test_every_step_passes(device: DeviceInfo, tmp_path: Path) -> None:
     with Replayer(Options(device=device.index), runtime_if_any(), is_bare=True) as replayer:
         outcomes = [*_climbed(replayer, str(tmp_path / "bug"))]
-    assert [each.line for each in outcomes if each.kind != RIGHT] == []
-    assert not (tmp_path / "bug").exists()
+    failing = [each for each in outcomes if each.kind != RIGHT]
+    assert [each.line for each in failing if not each.is_avoided] == []
+    written = {str(path) for path in (tmp_path / "bug").glob("*")}
+    assert written == {each.folder for each in failing}
+    assert len([each for each in outcomes if each.is_avoided]) == 4
 
 
 @slow
@@ -60,7 +63,7 @@ def test_fault_costs_its_steps_alone(
         cwd=tmp_path, capture_output=True, text=True, timeout=300, check=True,
         env={**os.environ, "PYTHONPATH": str(ROOT), **fault.environment(library)},
     ).stdout.splitlines()  # fmt: skip
-    failing = [line for line in shown if " FAIL " in line]
+    failing = [line for line in shown if " FAIL " in line and "kernels do without" not in line]
     assert 1 <= len(failing) <= 2
     assert all(words in line for line in failing)
     folders = [tmp_path / line.rpartition(" -> ")[2] for line in failing]

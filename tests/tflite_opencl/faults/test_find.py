@@ -92,3 +92,28 @@ def test_program_fails_with_the_fault_alone(
     assert (wrong.returncode, shown in wrong.stdout) == (1, True), wrong.stdout
     right = run(["./fault", word], folder)
     assert right.returncode == 0, right.stdout
+
+
+LITERAL = """
+import sys
+from pathlib import Path
+from delegate import Options
+from tflite_opencl.conformance.cases import all_cases
+from tflite_opencl.faults.find import Suspect, write_faults
+from tflite_opencl.faults.shrink import Candidate
+from tflite_opencl.interpreters.runtime import find_runtime
+from tflite_opencl.oracle.values import input_sets
+graph = next(each for each in all_cases() if each.name == sys.argv[1]).make()
+suspect = Suspect("fault", "node 0", lambda: Candidate(graph, input_sets(graph)[0]), ["plain"])
+print(*write_faults(Path("bug"), [suspect], Options(device=sys.argv[2]), find_runtime()))
+"""
+
+
+def test_fault_of_a_literal_is_found(library: Path, tmp_path: Path, device: DeviceInfo) -> None:
+    # Where the window is a parameter, no such text is in the source.
+    fault = Miscompilation("#define KERNEL_H (2)", "#define KERNEL_H (1)")
+    told = run(
+        [sys.executable, "-c", LITERAL, POOL, str(device.index)], tmp_path,
+        **fault.environment(library),
+    )  # fmt: skip
+    assert "wrong result in AVERAGE_POOL_2D" in told.stdout, told.stderr
