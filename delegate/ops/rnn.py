@@ -183,6 +183,7 @@ def _launches(
         "weights": constant(np.concatenate(constants, -1)),
         "recurrent": constant(require_constant(rnn.recurrent, "weights")),
         "bias": constant(require_constant(rnn.bias, "the bias")),
+        "own_depth": rnn.weights.shape[-1],
         "depth": rnn.depth,
         "width": rnn.units,
         **clamp,

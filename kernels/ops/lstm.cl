@@ -58,9 +58,9 @@ static float MATH_INLINE LOCAL(next_cell)(float input_sum, float forget_sum, flo
 #endif
 
 #if USES_LSTM_FLOAT
-#define GATE(g, cell)                                                                \
-  MULTIPLY_ADD(peepholes[(g) * CELLS], (cell),                                       \
-               LOCAL(float_sum)(input, weights + (g) * CELLS * DEPTH, DEPTH, hidden, \
+#define GATE(g, cell)                                                                           \
+  MULTIPLY_ADD(peepholes[(g) * CELLS], (cell),                                                  \
+               LOCAL(float_sum)(input, weights + (g) * CELLS * DEPTH, OWN_DEPTH, DEPTH, hidden, \
                                 recurrent + (g) * CELLS * WIDTH, WIDTH, biases[(g) * CELLS]))
 
 // cell_output[b,c] = forget * cell[b,c] + input * update; output[b,c] = gate * tanh(cell_output).
@@ -99,7 +99,8 @@ TILE(lstm_sums_float) {
   EACH_ITEM_OR_NONE (item, tile, ITEMS) {
     LOCATE(item, GATES * CELLS, float);
     const float bias = ((global const float*)(constants + BIASES))[own];
-    const float sum = LOCAL(float_sum)(input, weights, DEPTH, hidden, recurrent, WIDTH, bias);
+    const float sum =
+        LOCAL(float_sum)(input, weights, OWN_DEPTH, DEPTH, hidden, recurrent, WIDTH, bias);
     ((global float*)(arena + OUTPUT))[item] = WITH_CELL(sum);
   }
 }
@@ -227,7 +228,7 @@ TILE(lstm_projection_float) {
   FLOAT_BOUNDS(float);
   EACH_ITEM_OR_NONE (item, tile, ITEMS) {
     LOCATE_OUTPUT(item, float, CELLS);
-    const float value = LOCAL(float_dot)(input, weights, CELLS, bias);
+    const float value = LOCAL(plus_fours)(input, weights, CELLS, bias);
     ((global float*)(arena + HIDDEN_OUTPUT))[item] = ROW_OF(float, OUTPUT, row)[own] =
         ACTIVATE(value, low, high);
   }

@@ -24,7 +24,8 @@ TILE(rnn_float) {
   EACH_ITEM_OR_NONE (item, tile, ITEMS) {
     LOCATE(item, WIDTH, float);
     const float bias = ((global const float*)(constants + BIAS))[own];
-    const float sum = LOCAL(float_sum)(input, weights, DEPTH, hidden, recurrent, WIDTH, bias);
+    const float sum =
+        LOCAL(float_sum)(input, weights, OWN_DEPTH, DEPTH, hidden, recurrent, WIDTH, bias);
     GIVE(float, item, row, own, FUNCTION(sum));
   }
 }

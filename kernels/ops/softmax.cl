@@ -187,10 +187,13 @@ KERNEL(softmax_float)
 
 #if USES_SOFTMAX_ROW_FLOAT
 DEFINE_EXP()
+DEFINE_QUOTIENT()
 DEFINE_EXP(LANES)
+DEFINE_QUOTIENT(LANES)
 #define FLOATS JOIN(float, LANES)
 
-// The same for one row; the sum is one of the lanes' sums.
+// The same for one row; the sum is one of the lanes' sums, unless each work-item adds all terms, as
+// IEEE asks for.
 // SCRATCH_INTS: one a work-item for what it found.
 // tile: one row; tiles: rows
 TILE(softmax_row_float) {
@@ -238,13 +241,25 @@ TILE(softmax_row_float) {
     STORE_FLOAT(e, c, output);
     sum += e;
   }
+#if IEEE
+#if !ALONE
+  barrier(CLK_GLOBAL_MEM_FENCE);
+#endif
+  sum = 0.0f;
+  for (int c = 0; c < depth; c++) sum += LOAD_FLOAT(c, output);
+#if !ALONE
+  barrier(CLK_GLOBAL_MEM_FENCE);
+#endif
+#else
   found[FIRST] = sum;
   SHARE(found, PLUS);
   sum = 0.0f;
   for (int i = 0; i < min(items, SHARERS); i++) sum += found[i];
-  for (int i = FIRST; i < whole; i += items) STORE_FLOATS(LOAD_FLOATS(i, output) / sum, i, output);
+#endif
+  for (int i = FIRST; i < whole; i += items)
+    STORE_FLOATS(QUOTIENT(LOAD_FLOATS(i, output), (FLOATS)(sum)), i, output);
   for (int c = whole * LANES + FIRST; c < depth; c += items)
-    STORE_FLOAT(LOAD_FLOAT(c, output) / sum, c, output);
+    STORE_FLOAT(QUOTIENT(LOAD_FLOAT(c, output), sum), c, output);
 }
 
 KERNEL(softmax_row_float)

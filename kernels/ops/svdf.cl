@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // SVDF: a unit has RANK filters. A filter multiplies the input by its weights, remembers the last
 // MEMORY of these features, and multiplies them by its weights of time.
-// Macro: LANES, the floats of a vector over time; 1 where floats go one by one.
+// Macro: LANES, the floats of a vector over time; 1 where floats go one by one. IEEE has its own.
 #pragma OPENCL FP_CONTRACT OFF
 #include "kernel.clh"
 #include "quantize.clh"
+#if IEEE
+#undef LANES
+#define LANES 4
+#endif
 #include "float.clh"
 
 // Declares an item's picture and unit, the unit's first filter, and where its filters have what
@@ -60,6 +64,7 @@ KERNEL(svdf_quant8)
 #endif
 
 #if USES_SVDF_FLOAT || USES_SVDF_HYBRID
+#include "fours.clh"
 #if LANES > 1
 #include "lane_sum.clh"
 #define PARTS JOIN(float, LANES)
@@ -78,6 +83,33 @@ KERNEL(svdf_quant8)
 #define LOAD_TIME(time) ((float)(time) * scale)
 #endif
 
+#if IEEE
+// Moves a filter's features by one, adds the newest, and returns their products with weights of
+// time; `parts` stay.
+static float LOCAL(over_time)(global const float* state, global float* next,
+                              global const TIME* times, int memory, float scale, float feature,
+                              PARTS* parts) {
+  for (int m = 0; m < memory - 1; m++) next[m] = state[m + 1];
+  next[memory - 1] = feature;
+  float4 fours = 0.0f;
+  int m = 0;
+  for (; m <= memory - 4; m += 4) fours += vload4(0, next + m) * LOAD_TIMES(times + m);
+  float sum = SUM_OF_FOUR(fours);
+  for (; m < memory; m++) sum += next[m] * LOAD_TIME(times[m]);
+  return sum;
+}
+
+// sum + a filter's: the first ones are added as products are.
+static float LOCAL(plus_filter)(float sum, float value, int filter, int rank, PARTS* parts) {
+  const int whole = rank / 4 * 4;
+  if (filter >= whole) return sum + value;
+  *parts += (int4)(0, 1, 2, 3) == (int4)(filter & 3) ? (float4)(value) : (float4)(0.0f);
+  if (filter < whole - 1) return sum;
+  sum = SUM_OF_FOUR(*parts);
+  *parts = 0.0f;
+  return sum;
+}
+#else
 // Moves a filter's features by one, and adds the newest. Of their products with weights of time,
 // whole vectors add to `parts`, and the rest is returned.
 static float LOCAL(over_time)(global const float* state, global float* next,
@@ -102,6 +134,11 @@ static float LOCAL(over_time)(global const float* state, global float* next,
   next[memory - 1] = feature;
   return MULTIPLY_ADD(feature, LOAD_TIME(times[memory - 1]), sum);
 }
+
+static float LOCAL(plus_filter)(float sum, float value, int filter, int rank, PARTS* parts) {
+  return sum + value;
+}
+#endif
 #endif
 
 #if USES_SVDF_FLOAT
@@ -116,10 +153,11 @@ TILE(svdf_float) {
     float sum = 0.0f;
     PARTS parts = 0.0f;
     for (int filter = 0; filter < RANK; filter++) {
-      float dot = 0.0f;
-      for (int c = 0; c < DEPTH; c++) dot = MULTIPLY_ADD(weights[c], input[c], dot);
+      const float dot = LOCAL(plus_fours)(input, weights, DEPTH, 0.0f);
       const int at = filter * MEMORY;
-      sum += LOCAL(over_time)(state + at, next + at, times + at, MEMORY, 1.0f, dot, &parts);
+      const float value =
+          LOCAL(over_time)(state + at, next + at, times + at, MEMORY, 1.0f, dot, &parts);
+      sum = LOCAL(plus_filter)(sum, value, filter, RANK, &parts);
       weights += DEPTH;
     }
     sum += SUM_OF(parts) + ((global const float*)(constants + BIAS))[unit];
@@ -152,8 +190,9 @@ TILE(svdf_hybrid) {
       for (int c = 0; c < DEPTH; c++) dot += weights[c] * input[c];
       dot -= zero * weight_sums[filter];
       const int at = filter * MEMORY;
-      sum += LOCAL(over_time)(state + at, next + at, times + at, MEMORY, as_float(TIME_SCALE),
-                              (float)dot * scale, &parts);
+      const float value = LOCAL(over_time)(state + at, next + at, times + at, MEMORY,
+                                           as_float(TIME_SCALE), (float)dot * scale, &parts);
+      sum = LOCAL(plus_filter)(sum, value, filter, RANK, &parts);
       weights += DEPTH;
     }
     sum += SUM_OF(parts) + ((global const float*)(constants + BIAS))[unit];

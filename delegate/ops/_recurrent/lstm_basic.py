@@ -42,7 +42,7 @@ def basic(node: Node, target: Target) -> tuple[Launch, ...]:
     result, state, joined, sums, next_hidden, next_cell = node.outputs
     depth, cells = _check(node, [source, hidden, weights, bias, cell])
     both_weights = require_constant(weights, "weights")
-    sizes: Params = {"depth": depth, "cells": cells, "width": cells}
+    sizes: Params = {"own_depth": depth, "depth": depth, "cells": cells, "width": cells}
     no_peepholes = constant(np.zeros(_GATES * cells, np.float32))
     fields: Params = {
         **{"input": source, "input_at": 0, "input_row": depth},
@@ -68,9 +68,7 @@ def basic(node: Node, target: Target) -> tuple[Launch, ...]:
     ]
     return (
         *_copies(beside, target),
-        launch_of_step(
-            "lstm_sums_float", _GATES * items, depth + cells, fields, target, {"GATES": _GATES}
-        ),
+        launch_of_step("lstm_sums_float", _GATES * items, depth + cells, fields, target, defines),
         cells_of_step(source.shape[0], cell_fields, target, cell_defines),
         *_copies([insertion(state, next_cell, 1, 0, cells)], target),
     )

@@ -50,17 +50,14 @@ def float_arithmetic(node: Node, lstm: Lstm, target: Target) -> Arithmetic:
     if activation != "TANH" and activation not in _CLAMPS:
         raise Unsupported(f"fused activation {activation}: only TANH, {', '.join(_CLAMPS)}")
     low, high = _CLAMPS.get(str(activation), (0.0, 0.0))
-    peepholes = np.zeros((len(lstm.biases), lstm.cells), np.float32)
-    for gate, peephole in enumerate(lstm.peepholes):
-        if peephole is not None:
-            peepholes[gate] = _floats(peephole)
     biases = stacked(lstm.biases, "biases")
     weights = [stacked(each, "weights") for each in (lstm.weights, linked) if each]
     sums: Params = {
         "weights": constant(weights[0] if is_hybrid else np.concatenate(weights, -1)),
         "recurrent": constant(stacked(lstm.recurrent, "recurrent weights")),
         "biases": constant(np.zeros_like(biases) if lstm.norms else biases),
-        "peepholes": constant(peepholes),
+        "peepholes": constant(_peepholes(lstm)),
+        **({} if is_hybrid else {"own_depth": lstm.depth}),
     }
     cells: Params = {
         "peepholes": sums["peepholes"],
@@ -94,6 +91,15 @@ def _numbers(lstm: Lstm, asymmetric: bool, target: Target) -> NDArray[np.int32]:
         if tensors
     ]
     return np.concatenate(numbers, axis=-1)
+
+
+def _peepholes(lstm: Lstm) -> NDArray[np.float32]:
+    """Return the field `peepholes`: (gates, cells), zeros where a gate has none."""
+    peepholes = np.zeros((len(lstm.biases), lstm.cells), np.float32)
+    for gate, peephole in enumerate(lstm.peepholes):
+        if peephole is not None:
+            peepholes[gate] = _floats(peephole)
+    return peepholes
 
 
 def _floats(peephole: Tensor) -> NDArray[np.float32]:

@@ -95,14 +95,16 @@ class Planner:
     ) -> None:
         """`trials`: None: everything is allowed. `seconds`: that this start has taken so far."""
         self.device = device
-        self.chooser = Chooser(options.tune, Store(device.identity), seconds)
+        self.chooser = Chooser(options.tune, Store(device.identity), seconds, options.is_ieee)
         self.trials = trials or Trials()
         self._kernels = Kernels(device, self.trials)
         self.weights = Weights(device, is_shared=True)
-        self._bench = DeviceBench(device, self._kernels, self.weights)
+        self._bench = DeviceBench(device, self._kernels, self.weights, options.is_ieee)
         self._tuner = Tuner(self.chooser, self._bench, options.alternative)
         self._options = options
-        self._threads = ThreadChooser(device, self.chooser, self.trials, options.profiling)
+        self._threads = ThreadChooser(
+            device, self.chooser, self.trials, options.profiling, options.is_ieee
+        )
         # Of the last graph with verdicts, until partitions take it: each node is lowered once.
         self._lowering: tuple[Target | None, LoweringCache] = None, LoweringCache()
 

@@ -47,9 +47,20 @@ _log = logging.getLogger("delegate")
 
 
 class DeviceBench:
-    """An opened device to test and time alternatives on."""
+    """An opened device to test and time alternatives on.
 
-    def __init__(self, device: Device, kernels: Kernels, weights: Weights | None = None) -> None:
+    Attributes:
+        is_exact: equivalent computations have the same bits, those of floats too.
+    """
+
+    def __init__(
+        self,
+        device: Device,
+        kernels: Kernels,
+        weights: Weights | None = None,
+        is_exact: bool = False,
+    ) -> None:
+        self.is_exact = is_exact
         self._device = device
         self._kernels = kernels
         self._weights = weights or Weights(device)
@@ -91,8 +102,8 @@ class DeviceBench:
                 if time.perf_counter() >= end:
                     return False
                 generic = replace(launch, is_specialised=False)
-                found = [self._outputs(Alternative("", (each,))) for each in (launch, generic)]
-                if not are_same(*found):
+                one, other = (self._outputs(Alternative("", (e,))) for e in (launch, generic))
+                if not are_same(one, other, self.is_exact):
                     trials.note(run, WRONG)
                     _log.warning("%s computes wrongly when specialised", launch.kernel)
                     raise DeviceError(f"{launch.kernel} computes wrongly")
@@ -124,7 +135,7 @@ class DeviceBench:
             by_index = zip(node.outputs, known, strict=True)
             return [values for _, values in sorted(by_index, key=lambda pair: pair[0].index)]
 
-        return right_of(found, expected)
+        return right_of(found, expected, self.is_exact)
 
     def fastest(
         self, alternatives: Sequence[Alternative], rounds: int, batch: int, is_fused: bool

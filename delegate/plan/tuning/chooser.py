@@ -71,14 +71,17 @@ class Chooser:
         seconds_left: budget for measuring.
     """
 
-    def __init__(self, mode: str, store: Store, spent: float = 0.0) -> None:
-        """`spent`: seconds that this start has taken for results that are cached."""
+    def __init__(self, mode: str, store: Store, spent: float = 0.0, is_exact: bool = False) -> None:
+        """`spent`: seconds that this start has taken for results that are cached.
+
+        `is_exact`: candidates are compared without a tolerance, so choices are cached apart.
+        """
         if mode not in MODES:
             raise ValueError(f"tune='{mode}': one of {', '.join(MODES)}")
         self.mode = mode
         self.seconds_left = float("inf")
         self._begun_s: float | None = time.perf_counter()  # None: measuring has begun
-        self._store = store
+        self._store, self._prefix = store, "exact " if is_exact else ""
         # by key: measured or looked up; None: unknown
         self._recorded: dict[str, str | None] = {}
         self._unsaved: dict[str, str] = {}  # measured, not saved yet
@@ -161,7 +164,7 @@ class Chooser:
         return found
 
     def _keep(self, key: str, found: str) -> None:
-        self._recorded[key] = self._unsaved[key] = found
+        self._recorded[key] = self._unsaved[self._prefix + key] = found
 
     def fastest(self, repeat: Mapping[str, Callable[[int], float]]) -> str | None:
         """Return the name of the fastest; each function takes a count and returns seconds.
@@ -195,6 +198,6 @@ class Chooser:
     def _look_up(self, key: str) -> str | None:
         """Return the cached result of a choice."""
         if key not in self._recorded:
-            found = self._store.look_up(CHOICES, key)
+            found = self._store.look_up(CHOICES, self._prefix + key)
             self._recorded[key] = found if isinstance(found, str) else None
         return self._recorded[key]

@@ -192,7 +192,8 @@ class DispatchChooser:
                 stack.callback(executor.close)
             else:
                 executor.close()
-        return _correct_executors(made, {name: schedule for name, (schedule, _) in modes.items()})
+        schedules = {name: schedule for name, (schedule, _) in modes.items()}
+        return _correct_executors(made, schedules, self._bench.is_exact)
 
     def _is_faster_specialised(self, key: str, schedule: Schedule, mode: str, batch: int) -> bool:
         """Whether a schedule was measured to be faster with specialised kernels.
@@ -247,23 +248,24 @@ def _words(schedule: Schedule, mode: str) -> str:
 
 
 def _correct_executors(
-    made: dict[str, Executor], schedules_of: Mapping[str, Schedule]
+    made: dict[str, Executor], schedules_of: Mapping[str, Schedule], is_exact: bool
 ) -> dict[str, Executor]:
     """Return those that agree with the majority on random bytes.
 
     Of two that disagree the first is kept: it is closer to how the nodes were compared. Programs
     that round floats to integers are compared across their own modes only: an ulp before the
-    rounding may be a step after it, and the alternatives of nodes were compared already.
+    rounding may be a step after it, and the alternatives of nodes were compared already. Unless
+    `is_exact`, as then there is no such ulp.
     """
     names = [*reversed(made)]
     found = {name: outputs_of(made[name], random_inputs(made[name])) for name in names}
     schedules = {schedules_of[name] for name in names}
     groups = [[name for name in names if schedules_of[name] is schedule] for schedule in schedules]
-    if not any(map(_rounds_floats, schedules)):
+    if is_exact or not any(map(_rounds_floats, schedules)):
         groups = [names]
     right: dict[str, bool] = {}
     for group in groups:
-        are_right = right_of([found[name] for name in group], lambda: None)
+        are_right = right_of([found[name] for name in group], lambda: None, is_exact)
         right |= zip(group, are_right, strict=True)
     for name in names:
         if not right[name]:

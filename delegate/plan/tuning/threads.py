@@ -26,10 +26,20 @@ _log = logging.getLogger("delegate")
 class ThreadChooser:
     """Chooses between a device and the same processor without threads, if the driver has both."""
 
-    def __init__(self, device: Device, chooser: Chooser, trials: Trials, is_profiled: bool) -> None:
-        """`is_profiled`: launches are timed, on the device that was asked for."""
+    def __init__(
+        self,
+        device: Device,
+        chooser: Chooser,
+        trials: Trials,
+        is_profiled: bool,
+        is_exact: bool = False,
+    ) -> None:
+        """`is_profiled`: launches are timed, on the device that was asked for.
+
+        `is_exact`: floats may not differ by a bit.
+        """
         self._device, self._chooser, self._trials = device, chooser, trials
-        self._is_profiled = is_profiled
+        self._is_profiled, self._is_exact = is_profiled, is_exact
         self._weights: Weights | None = None  # on the other device
 
     def executor_without(self, executor: Executor, chosen: Selection) -> Executor | None:
@@ -55,7 +65,7 @@ class ThreadChooser:
         if other is None:
             return _THREADS
         with other:
-            if not same_outputs(executor, other, 0):
+            if not same_outputs(executor, other, 0, self._is_exact):
                 _log.warning("%s computes wrongly without threads", self._device.info.name)
                 return _THREADS
             both = {_THREADS: executor, _NO_THREADS: other}

@@ -74,7 +74,7 @@ def ways_of(graph: Graph, names: Sequence[str]) -> list[str]:
         *(f"device_profile {name}" for name in device_profile_names()),
         *([] if remembers(graph) or is_narrow or is_packed else _ways_of_runs_in_another_order()),
         *(["halves"] if _may_have_halves(graph) else []),
-        *([] if remembers(graph) or is_narrow else ["ieee"]),
+        *([] if is_narrow else ["ieee"]),
         *apart.ways(graph),
         *placed.ways(graph),
         "resize",

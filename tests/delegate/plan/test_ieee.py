@@ -5,8 +5,10 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import re
 import shutil
 import subprocess
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,7 +17,7 @@ from numpy.typing import NDArray
 
 from delegate import DeviceInfo, Model, Options, ops
 from delegate.errors import DeviceError, Unsupported
-from delegate.inspect import Graph, write_model
+from delegate.inspect import Graph, Node, write_model
 from delegate.isa import DENORMALS, DIVISION, IEEE
 from delegate.launch import Launch
 from delegate.plan import ieee
@@ -27,6 +29,7 @@ from tests.support.compare import RUNTIME
 from tests.support.model import const, graph_of, op, t
 from tests.support.nets import conv_pool
 from tests.support.nodes import built_nodes
+from tests.support.process import ROOT
 from tests.support.tiers import slow
 from tflite_opencl.oracle.oracle import oracle
 
@@ -191,16 +194,66 @@ def test_unproven_devices_and_other_orders_are_refused() -> None:
     target = Target(is_ieee=True, isa=frozenset({IEEE}))
     (first, *_) = ops.lower(add, target)
     assert {launch.defines["EXACT_DIVISION"] for launch in first.launches} == {0}
-    x, z = t((1, 8, 8)), t((1, 8, 5), "complex64")
-    length = const(np.array([8, 8], np.int32))
-    with pytest.raises(Unsupported, match=r"rfft2d_row_float, .* no fixed order of sums"):
-        ops.lower(op("RFFT2D", [x, length], [z]), target)
+    refused = {node.op for node in built_nodes() if _is_refused(node, target)}
+    # Passes make these of nodes that are then left apart.
+    assert refused == {"attention", "layer_norm", "rms_norm"}
+
+
+def _is_refused(node: Node, target: Target) -> bool:
+    try:
+        ops.lower(node, Target())
+    except Unsupported:
+        return False
+    try:
+        return not ops.lower(node, target)
+    except Unsupported:
+        return True
+
+
+def test_lstm_of_an_arm_has_no_sums_in_two_parts() -> None:
+    kernels = {"IN_TWO_PARTS": 1}, {"ROUNDS_ONCE": 1}
+    x, y = t((1, 4)), t((1, 4))
+    node = op("EXP", [x], [y])
+    (plain, *_) = ops.lower(node, Target())
+    (launch, *_) = plain.launches
+    both = tuple(replace(launch, defines={**launch.defines, **each}) for each in kernels)
+    parts, other = (replace(plain, launches=each) for each in (both, both[:1]))
+    (kept,) = ieee.in_order(node, (parts, other), {IEEE})
+    assert len(kept.launches) == 1
 
 
 def test_nodes_without_floats_keep_their_alternatives() -> None:
     node = conv_pool().nodes[0]
     one, other = (ops.lower(node, Target(is_ieee=each)) for each in (False, True))
     assert [each.name for each in one] == [each.name for each in other]
+
+
+def test_ops_unlike_the_reference_are_documented() -> None:
+    text = (ROOT / "docs/ops.md").read_text()
+    _, _, after = text.partition("## Floats without a tolerance")
+    rows = [row for row in after.split("\n## ")[0].splitlines() if "equal on all devices" in row]
+    named = {name for row in rows for name in re.findall(r"\w+", row)}
+    assert {op for op in ieee.UNLIKE_REFERENCE if not op.endswith("LSTM")} <= named
+    assert "LSTMs" in named
+
+
+@pytest.mark.parametrize(
+    ("name", "activation", "processor", "expected"),
+    [
+        ("RNN", "RELU", "x86_64", True),
+        ("RNN", "TANH", "x86_64", False),
+        ("UNIDIRECTIONAL_SEQUENCE_RNN", "RELU", "aarch64", False),
+        ("SVDF", "NONE", "aarch64", False),
+        ("ADD", "NONE", "aarch64", True),
+        ("LSTM", "NONE", "x86_64", False),
+    ],
+)
+def test_where_the_reference_has_the_same_bits(
+    name: str, activation: str, processor: str, expected: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("platform.machine", lambda: processor)
+    node = op(name, [], [], {"fused_activation_function": activation})
+    assert ieee.is_equal_to_reference(node) is expected
 
 
 def test_devices_are_described() -> None:

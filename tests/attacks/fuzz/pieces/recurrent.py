@@ -19,7 +19,7 @@ def filters(pen: Pen) -> None:
     """SVDF."""
     kind = _kind(pen, ("hybrid", "float32"))
     sizes = pen.one_of((1, 1, 2, 3)), *(pen.one_of((1, 3, 8, 17, 33, 64)) for _ in range(2))
-    shape = (*sizes, pen.one_of((1, 2, 4)), pen.one_of((1, 2, 5, 9, 37)))
+    shape = (*sizes, pen.one_of((1, 2, 4, 9)), pen.one_of((1, 2, 5, 9, 37)))
     result = svdf(kind, shape, pen.may(0.8), kind == "hybrid" and pen.may(0.5))
     pen.join(result.nodes[0])
 

@@ -132,6 +132,32 @@ INF, NAN = float("inf"), float("nan")
 @pytest.mark.parametrize(
     ("ours", "theirs", "expected"),
     [
+        (floats(1, -NAN, INF), floats(1, NAN, INF), True),
+        (floats(1, NAN), floats(1 + 2**-23, NAN), False),
+        (floats(0), floats(-0.0), False),
+        (floats(NAN, 1), floats(1, NAN), False),
+        ([np.array([1j, 2], np.complex64)], [np.array([1j, 2], np.complex64)], True),
+        ([np.array([1j, 2], np.complex64)], [np.array([1j + 1e-30, 2], np.complex64)], False),
+        ([np.array([1, 2], np.float16)], [np.array([1, 2.002], np.float16)], False),
+    ],
+)
+def test_exact_comparison_allows_no_differing_bit(ours: list, theirs: list, expected: bool) -> None:  # type: ignore[type-arg]
+    assert are_same(ours, theirs, is_exact=True) is expected
+
+
+def test_exact_comparison_beside_a_reference_of_other_bits() -> None:
+    one, close, far = floats(1), floats(1 + 2**-23), floats(2)
+    beside = floats(1 - 2**-23)
+    assert right_of([one, close, one], lambda: one, is_exact=True) == [True, False, True]
+    assert right_of([one, one, close], lambda: beside, is_exact=True) == [True, True, False]
+    assert right_of([far, far, far, one], lambda: beside, is_exact=True) == [False] * 3 + [True]
+    assert right_of([far, one], lambda: floats(9), is_exact=True) == [False, False]
+    assert right_of([one, close], lambda: one) == [True, True]
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "expected"),
+    [
         (floats(1, NAN, -INF), floats(1.00001, NAN, -INF), True),
         (floats(1, NAN), floats(1.1, NAN), False),
         (floats(1, INF), floats(1.1, INF), False),
@@ -226,6 +252,30 @@ def test_wrong_fallback_kernel_is_rejected(
     (step,) = executor.plan.steps
     assert step.alternative in names[:-1]
     executor.close()
+    engine.close()
+
+
+@slow
+@pytest.mark.device
+@pytest.mark.usefixtures("one_context")
+@pytest.mark.parametrize("precision", ["fp32", "ieee"])
+def test_ieee_rejects_a_kernel_for_one_bit_of_a_float(
+    device: DeviceInfo,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    no_choices: None,
+    precision: str,
+) -> None:
+    graph = ConvCase(op="DEPTHWISE_CONV_2D", size=(9, 9, 16), out_c=16).graph("float32")
+    plant("depthwise_conv_2d_float", 2, monkeypatch)
+    options = Options(device.index, tune="full", own_context=True, precision=precision)
+    engine = Engine(options)
+    with caplog.at_level(logging.WARNING, "delegate"):
+        engine.executor(partition_of(graph, [0]), engine.target(installed_rules())).close()
+    wrong = "node 0 (DEPTHWISE_CONV_2D): 'plain' computes wrongly on this device and is not used"
+    assert [line for line in caplog.messages if "wrongly" in line] == (
+        [wrong] if precision == "ieee" else []
+    )
     engine.close()
 
 

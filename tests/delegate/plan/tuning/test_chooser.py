@@ -54,6 +54,17 @@ def test_choice_for_shape_persists() -> None:
     assert choose(Chooser(FULL, store), "192", 73) == ["plain", "measured"]
 
 
+def test_choices_without_a_tolerance_are_cached_apart() -> None:
+    store = Store("a device of test_chooser with precisions")
+    first, exact = Chooser(QUICK, store), Chooser(QUICK, store, is_exact=True)
+    assert choose(first, "224", 100) == ["plain", "measured"]
+    first.save()
+    assert choose(exact, "224", 100) == ["plain", "measured"]
+    exact.save()
+    for is_exact in (False, True):
+        assert choose(Chooser(QUICK, store, is_exact=is_exact), "192", 73) == ["plain"]
+
+
 @pytest.mark.parametrize("kept", ["", "plain", "many plain", "100", "100 other", "-100 plain"])
 def test_foreign_content_of_another_shape_is_ignored(kept: str) -> None:
     store = Store(f"a device of test_chooser with foreign words: {kept}")
