@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Boxes of elements from one tensor into another, for what delegate/ops/_launches/copy.py serves.
-// Macros: ELEM, a type as wide as what moves as one; COLUMNS, the elements of a row of copy_columns.
+// Macros: ELEM, a type as wide as what moves as one; of copy_columns COLUMNS, elements a row.
 #pragma OPENCL FP_CONTRACT OFF
 #include "kernel.clh"
 #include "dimensions.clh"
