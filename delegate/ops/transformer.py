@@ -27,6 +27,7 @@ from delegate.ops._checks.node import (
 from delegate.ops._convolution.packing import as_stored
 from delegate.ops._launches.tiles import (
     HALF_ROUNDS,
+    LEAST_FUNCTIONS,
     by_elements,
     by_share,
     lanes_of,
@@ -40,7 +41,6 @@ from delegate.target import Target
 
 # Within these bounds neither a scale times an inverse deviation nor the added offset overflows.
 _LEAST_EPSILON, _MOST_COLUMN = 2.0**-120, 2.0**60
-_LEAST_FUNCTIONS = 256  # elements per tile: the function costs as much as several elements
 
 
 @lowers("rms_norm", floats=roundings(Growth.STEADY, is_activation=True))
@@ -227,5 +227,5 @@ def lower_gate(node: Node, target: Target) -> tuple[Alternative, ...]:
     require_shape(result, gate.shape)
     count = math.prod(gate.shape)
     params: Params = {"gate": gate, "input": source, "output": result, "elements": count}
-    tiling = by_elements(count, target, least=_LEAST_FUNCTIONS)
+    tiling = by_elements(count, target, least=LEAST_FUNCTIONS)
     return (Alternative("plain", (launch_over(node.op, f"{node.op}_float", tiling, params),)),)
