@@ -86,14 +86,10 @@ def layer_norm_of_vectors(
         op("RSQRT", [raised], [root]),
         op("RESHAPE", [root, numbers(column)], [root_column]),
     ]
+    moved = t(shape if has_columns else column)
     ends = [
         op("MUL", [x, root_column][::order], [by_scale], PLAIN),
-        op(
-            "ADD",
-            [by_scale, moved := t(shape if has_columns else column)][::order],
-            [result],
-            PLAIN,
-        ),
+        op("ADD", [by_scale, moved][::order], [result], PLAIN),
     ]
     if has_columns:
         scale, by_mean = t(shape), t(shape)

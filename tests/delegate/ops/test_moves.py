@@ -255,6 +255,11 @@ test_types = exact(
 )
 
 NODES = {"ZEROS_LIKE": ZEROS_NODE}
+BUILT = [
+    node_of(transpose((1, columns, 5, 7), (0, 2, 3, 1)), dtype)
+    for columns in (2, 3, 4)
+    for dtype in ("uint8", "int16", "float32", "int64")
+]
 
 
 def nodes_of(dtype: str, channels: int, size: int) -> list[Node]:
