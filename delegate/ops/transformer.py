@@ -119,10 +119,11 @@ def _columns(source: Tensor, names: Sequence[str], constants: Sequence[Tensor | 
     depth = source.shape[-1] if source.shape else 0
     params: Params = {}
     for name, tensor in zip(names, constants, strict=True):
-        if tensor is None:
-            values = np.full(depth, name == "scale", np.float32)
-        else:
-            values = require_constant(tensor, f"{name}s")
+        values = (
+            np.full(depth, name == "scale", np.float32)
+            if tensor is None
+            else require_constant(tensor, f"{name}s")
+        )
         if values.size != depth or values.shape[-1:] != (depth,) or depth > HALF_ROUNDS:
             shape = depth if tensor is None else shape_text(tensor)
             raise Unsupported(f"{name}s {shape} of rows of {depth}")
