@@ -81,10 +81,21 @@ def lower_pool_2d(node: Node, target: Target) -> tuple[Alternative, ...]:
     lanes = lanes_of(depth, target, 16 if is_float or takes_max else 8)
     if lanes == 0:
         return (fallback,)
-    blocks = ceil_div(depth, lanes)
+    vectors = _vectors(depth, lanes) if takes_max and not is_float else 1
+    blocks = ceil_div(depth, lanes * vectors)
     items = elements // depth * blocks
-    tiling = by_work(items, pixels, target, _MOST_PIXELS // pixels)
+    tiling = by_work(items, pixels * vectors, target, _MOST_PIXELS // pixels)
     fields = params | {"items": items, "channel_blocks": blocks}
     defines = defines | vectors_of(depth, lanes, target)
+    if not is_float:
+        defines |= {"VECTORS": vectors}
     vector = launch_over(file, f"{file}_vector_{family}", tiling, fields, defines)
     return Alternative(f"vector {lanes}", (vector,)), fallback
+
+
+def _vectors(depth: int, lanes: int) -> int:
+    """Return the vectors of an item of an 8-bit maximum.
+
+    Where a vector is one access, finding its window takes longer than the maximum of 3x3.
+    """
+    return next((n for n in (4, 2) if lanes > 4 and depth % (lanes * n) == 0), 1)

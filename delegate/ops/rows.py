@@ -44,6 +44,7 @@ _MOST_DEPTH_16 = most_rounds(3, 1 << 14)
 _MOST_LOG_DEPTH = most_rounds(3, 10_000)
 _MOST_LOG_DEPTH_8 = 4095  # a sum with 12 integer bits holds so many exponentials of up to 1
 _LEAST_LOG_ELEMENTS = 1024  # per tile: an exponential costs more than other functions
+_LEAST_SOFTMAX_ELEMENTS = 1024  # the same where rows share vectors
 _MOST_L2_DEPTH = most_rounds(2, 1_000)  # a sum of so many 8-bit squares is below 2^31, too
 
 
@@ -197,7 +198,7 @@ def lower_softmax(node: Node, target: Target) -> tuple[Alternative, ...]:
     launch = _launch("softmax", source, result, extra, defines, of_size(count, 1, target))
     fallback = Alternative("plain", (launch,))
     lanes = lanes_of(depth, target, 16 if is_float else 8)
-    if target.group_items == 1 and defines and depth in (4, 8, 16) and depth <= target.vector_width:
+    if depth < _LEAST_DEPTH and defines and target.group_items == 1 and lanes_of(count, target):
         return _short_rows(launch, defines, target), fallback
     if depth < _LEAST_DEPTH or lanes == 0 or is_wide:
         return (fallback,)
@@ -216,15 +217,22 @@ def lower_softmax(node: Node, target: Target) -> tuple[Alternative, ...]:
 
 
 def _short_rows(fallback: Launch, defines: Defines, target: Target) -> Alternative:
-    """Return the launch for rows of one vector each, many per tile."""
+    """Return the launch of an 8-bit SOFTMAX whose items are as many rows as a vector has lanes."""
+    fields = {name: n for name, n in fallback.params.items() if name not in ("depth", "tile_items")}
     rows, depth = fallback.params["rows"], fallback.params["depth"]
     assert isinstance(rows, int)
     assert isinstance(depth, int)
-    tiling = by_elements(rows, target, ceil_div(LEAST_ELEMENTS, depth))
-    fields = {name: value for name, value in fallback.params.items() if name != "tile_items"}
-    vector_defines = {**defines, "LANES": depth}
-    launch = launch_over("softmax_vector", "softmax_vector_quant8", tiling, fields, vector_defines)
-    return Alternative(f"vector {depth}", (launch,))
+    lanes = lanes_of(rows, target)
+    items = ceil_div(rows, lanes)
+    tiling = by_elements(items, target, ceil_div(_LEAST_SOFTMAX_ELEMENTS, lanes * depth))
+    launch = launch_over(
+        "softmax_vector",
+        "softmax_vector_quant8",
+        tiling,
+        fields | {"items": items},
+        defines | {"LANES": lanes, "DEPTH": depth},
+    )
+    return Alternative(f"vector {lanes}", (launch,))
 
 
 def _softmax_params(source: Tensor, result: Tensor, beta: object) -> Params:

@@ -27,6 +27,7 @@ from delegate.ops._checks.node import (
 from delegate.ops._convolution.packing import as_stored
 from delegate.ops._launches.tiles import (
     HALF_ROUNDS,
+    LEAST_FUNCTIONS,
     by_elements,
     by_share,
     lanes_of,
@@ -40,7 +41,6 @@ from delegate.target import Target
 
 # Within these bounds neither a scale times an inverse deviation nor the added offset overflows.
 _LEAST_EPSILON, _MOST_COLUMN = 2.0**-120, 2.0**60
-_LEAST_FUNCTIONS = 256  # elements per tile: the function costs as much as several elements
 
 
 @lowers("rms_norm", floats=roundings(Growth.STEADY, is_activation=True))
@@ -60,7 +60,7 @@ def lower_layer_norm(node: Node, target: Target) -> tuple[Alternative, ...]:
     """Normalise rows to mean 0 and variance 1, up to epsilon; scale and shift the columns.
 
     Shapes:
-        input (..., c), scale and offset of c -> output (..., c)
+        input (..., c), scale and offset of c, or None: 1 and 0 -> output (..., c)
     Raises:
         Unsupported: types other than float32, mismatched shapes, a non-constant scale or offset,
             constants that overflow by themselves.
@@ -86,15 +86,16 @@ def _norm(node: Node, columns: Sequence[str], target: Target) -> tuple[Alternati
     Raises:
         Unsupported: types other than float32, mismatched shapes, columns that are not constant.
     """
-    (source, *constants), _ = inputs_of(node.inputs, 1 + len(columns))
+    (source,), constants = inputs_of(node.inputs, 1, len(columns))
+    given = [each for each in constants if each is not None]
     op, result = node.op, output_of(node.outputs)
-    require_floats(source, *constants, result)
+    require_floats(source, *given, result)
     require_shape(result, source.shape)
     params: Params = {"input": source, "output": result, **_columns(source, columns, constants)}
     depth = source.shape[-1] if source.shape else 0
     count = math.prod(source.shape[:-1])
     epsilon = float(node.options["epsilon"])
-    _require_no_overflow(epsilon, constants)
+    _require_no_overflow(epsilon, given)
     params |= {"depth": depth, "epsilon": bits(epsilon)}
     plain = params | {"elements": count}
     fallback = Alternative("plain", (launch_over(op, f"{op}_float", one_each(count), plain),))
@@ -109,8 +110,8 @@ def _norm(node: Node, columns: Sequence[str], target: Target) -> tuple[Alternati
     return Alternative(f"row {lanes}", (launch,)), fallback
 
 
-def _columns(source: Tensor, names: Sequence[str], constants: Sequence[Tensor]) -> Params:
-    """Return the fields of per-column constants.
+def _columns(source: Tensor, names: Sequence[str], constants: Sequence[Tensor | None]) -> Params:
+    """Return the fields of per-column constants; None: scales are 1, offsets 0.
 
     Raises:
         Unsupported: they are not constant, or of another size.
@@ -118,10 +119,15 @@ def _columns(source: Tensor, names: Sequence[str], constants: Sequence[Tensor]) 
     depth = source.shape[-1] if source.shape else 0
     params: Params = {}
     for name, tensor in zip(names, constants, strict=True):
-        values = require_constant(tensor, f"{name}s")
+        values = (
+            np.full(depth, name == "scale", np.float32)
+            if tensor is None
+            else require_constant(tensor, f"{name}s")
+        )
         if values.size != depth or values.shape[-1:] != (depth,) or depth > HALF_ROUNDS:
-            shapes = f"{name}s {shape_text(tensor)} of rows of {depth}"
-            raise Unsupported(f"{shapes}: one a column is needed, at most {HALF_ROUNDS}")
+            shape = depth if tensor is None else shape_text(tensor)
+            expected = f"one a column is needed, at most {HALF_ROUNDS}"
+            raise Unsupported(f"{name}s {shape} of rows of {depth}: {expected}")
         params[name] = as_stored(values)
     return params
 
@@ -225,5 +231,5 @@ def lower_gate(node: Node, target: Target) -> tuple[Alternative, ...]:
     require_shape(result, gate.shape)
     count = math.prod(gate.shape)
     params: Params = {"gate": gate, "input": source, "output": result, "elements": count}
-    tiling = by_elements(count, target, least=_LEAST_FUNCTIONS)
+    tiling = by_elements(count, target, least=LEAST_FUNCTIONS)
     return (Alternative("plain", (launch_over(node.op, f"{node.op}_float", tiling, params),)),)

@@ -54,6 +54,7 @@ EXACT = frozenset(
         *("copy", "copy_row", "channel_shuffle", "one_hot", "cast", "lookup", "lookup_vector"),
         *("arg_max", "arg_max_row", "arg_max_vector", "dequantize", "dequantize_vector"),
         *("dequantize_int4", "quantize_float", "quantize_vector_float", "halves_float"),
+        "copy_columns",
     ]
 )
 # Ops whose reference calls functions of the C library, computes in doubles, or, for pools of

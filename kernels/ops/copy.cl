@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Boxes of elements from one tensor into another, for what delegate/ops/_launches/copy.py serves.
-// Macros: ELEM, a type as wide as what moves as one.
+// Macros: ELEM, a type as wide as what moves as one; of copy_columns COLUMNS, elements a row.
 #pragma OPENCL FP_CONTRACT OFF
 #include "kernel.clh"
 #include "dimensions.clh"
@@ -32,6 +32,22 @@ TILE(copy) {
   }
 }
 KERNEL(copy)
+#endif
+
+#if USES_COPY_COLUMNS
+// Short rows of planes, as of NCHW pictures: output[start + i * COLUMNS + c] = input[start + c *
+// IN_0 + i]. The literal stride lets compilers make vectors of the loop.
+// tile: TILE_ITEMS rows, one a work-item; tiles: ceil(rows / TILE_ITEMS)
+TILE(copy_columns) {
+  TILE_RANGE(ELEMENTS);
+  const int plane = IN_0;
+  global const ELEM* input = (global const ELEM*)(arena + INPUT) + IN_START + start;
+  global ELEM* output = (global ELEM*)(arena + OUTPUT) + OUT_START + start * COLUMNS;
+  for (int i = get_local_id(0); i < count; i += get_local_size(0)) {
+    UNROLLED (c, COLUMNS) output[i * COLUMNS + c] = input[c * plane + i];
+  }
+}
+KERNEL(copy_columns)
 #endif
 
 #if USES_COPY_ROW

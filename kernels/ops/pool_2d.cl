@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Macros: TAKES_MAX, 1 for the maximum, 0 the average; for integers ELEM, the activations' type,
 // uchar or char, or short, which has the same arithmetic; for floats IS_L2, 1 for the root of the
-// average square; for the vector kernels LANES channels a work-item, and IS_ALIGNED, see store.clh.
+// average square; for the vector kernels LANES channels a vector, and IS_ALIGNED, see store.clh;
+// of integers VECTORS, the vectors of an item.
 #pragma OPENCL FP_CONTRACT OFF
 #include "kernel.clh"
 #include "float.clh"
@@ -73,22 +74,24 @@ DEFINE_STORE(ELEMS)
 #define BETWEEN(value, low, high) clamp(value, low, high)
 #endif
 
-// The same for LANES channels at a time. The last block of channels overlaps the one before it and
-// writes the same values again: no short stores.
-// tile: TILE_ITEMS blocks of LANES channels, channels first; tiles: ceil(blocks / TILE_ITEMS)
+// The same for LANES * VECTORS channels at a time. The last block of channels overlaps the one
+// before it and writes the same values again: no short stores.
+// tile: TILE_ITEMS blocks of channels, channels first; tiles: ceil(blocks / TILE_ITEMS)
 TILE(pool_2d_vector_quant8) {
   VALUES low = BOUND(OUTPUT_MIN);
   VALUES high = BOUND(OUTPUT_MAX);
   int depth = DEPTH;
   EACH_ITEM (item, tile, ITEMS) {
-    int c = min(item % CHANNEL_BLOCKS * LANES, depth - LANES);
+    int c = min(item % CHANNEL_BLOCKS * (LANES * VECTORS), depth - LANES * VECTORS);
     int pixel = item / CHANNEL_BLOCKS;
     WINDOW(pixel);
-    VALUES value = TAKES_MAX ? BOUND(OUTPUT_MIN) : BOUND(0);
+    VALUES value[VECTORS];
+    UNROLLED (v, VECTORS) value[v] = TAKES_MAX ? BOUND(OUTPUT_MIN) : BOUND(0);
     for (int y = y_begin; y < y_end; y++) {
       global const ELEM* source =
           (global const ELEM*)(arena + INPUT) + ((n * IN_H + y) * IN_W + x_begin) * depth + c;
       int x = x_begin;
+#if VECTORS == 1
       // Four at once, so that one does not wait for the other where loads take long.
       for (; x < x_end - 3; x += 4) {
         VALUES first = TO_VALUES(LOAD_ELEMS(source));
@@ -99,15 +102,18 @@ TILE(pool_2d_vector_quant8) {
         first = GREATER(first, second);
         third = GREATER(third, fourth);
         first = GREATER(first, third);
-        value = GREATER(value, first);
+        value[0] = GREATER(value[0], first);
 #else
-        value += (first + second) + (third + fourth);
+        value[0] += (first + second) + (third + fourth);
 #endif
         source += 4 * depth;
       }
+#endif
       for (; x < x_end; x++) {
-        VALUES found = TO_VALUES(LOAD_ELEMS(source));
-        value = TAKES_MAX ? GREATER(value, found) : value + found;
+        UNROLLED (v, VECTORS) {
+          VALUES found = TO_VALUES(LOAD_ELEMS(source + v * LANES));
+          value[v] = TAKES_MAX ? GREATER(value[v], found) : value[v] + found;
+        }
         source += depth;
       }
     }
@@ -116,16 +122,16 @@ TILE(pool_2d_vector_quant8) {
       // Half away from zero. The float quotient, of up to 16 bits, is off by less than one; what it
       // leaves of the dividend says by how much.
       int count = (y_end - y_begin) * (x_end - x_begin);
-      INTS sign = value >> 31;
-      INTS dividend = ((value ^ sign) - sign) + count / 2;
+      INTS sign = value[0] >> 31;
+      INTS dividend = ((value[0] ^ sign) - sign) + count / 2;
       INTS quotient = TO_INTS(TO_FLOATS(dividend) * (1.0f / (float)count));
       INTS rest = dividend - quotient * count;
       quotient += (rest < 0) - (rest >= count); /* true is -1 */
-      value = (quotient ^ sign) - sign;
+      value[0] = (quotient ^ sign) - sign;
     }
 #endif
     global ELEM* output = (global ELEM*)(arena + OUTPUT) + pixel * depth + c;
-    STORE(ELEMS, TO_ELEMS(BETWEEN(value, low, high)), output);
+    UNROLLED (v, VECTORS) STORE(ELEMS, TO_ELEMS(BETWEEN(value[v], low, high)), output + v * LANES);
   }
 }
 

@@ -63,6 +63,54 @@ def layer_norm(
     ]
 
 
+def layer_norm_of_vectors(
+    shape: tuple[int, ...], has_columns: bool = False, is_swapped: bool = False
+) -> list[Node]:
+    """Return layer norm whose MEANs drop all dimensions of one element, as litert-torch writes it.
+
+    `has_columns`: with a scale and an offset; without, both are left out but for an offset of 0.
+    """
+    x, square, by_scale, result = (t(shape) for _ in range(4))
+    column, vector = (*shape[:-1], 1), tuple(n for n in shape[:-1] if n > 1)
+    axes = numbers([k for k, n in enumerate(shape[:-1]) if n == 1] + [len(shape) - 1])
+    mean, variance, raised, root = (t(vector) for _ in range(4))
+    mean_column, root_column = t(column), t(column)
+    rng, order = np.random.default_rng(9), -1 if is_swapped else 1
+    gain, bias = (const(rng.normal(k, 0.3, shape[-1]).astype(np.float32)) for k in (1, 0))
+    nodes = [
+        op("MEAN", [x, axes], [mean], {"keep_dims": False}),
+        op("RESHAPE", [mean, numbers(column)], [mean_column]),
+        op("SQUARED_DIFFERENCE", [x, mean_column][::order], [square]),
+        op("MEAN", [square, axes], [variance], {"keep_dims": False}),
+        op("ADD", [variance, const(np.float32(1e-5))][::order], [raised], PLAIN),
+        op("RSQRT", [raised], [root]),
+        op("RESHAPE", [root, numbers(column)], [root_column]),
+    ]
+    moved = t(shape if has_columns else column)
+    ends = [
+        op("MUL", [x, root_column][::order], [by_scale], PLAIN),
+        op("ADD", [by_scale, moved][::order], [result], PLAIN),
+    ]
+    if has_columns:
+        scale, by_mean = t(shape), t(shape)
+        ends[0] = op("MUL", [x, scale][::order], [by_scale], PLAIN)
+        return [
+            *nodes,
+            op("MUL", [root_column, gain][::order], [scale], PLAIN),
+            op("MUL", [mean_column, scale][::order], [by_mean], PLAIN),
+            op("SUB", [bias, by_mean], [moved], PLAIN),
+            *ends,
+        ]
+    by_mean, less = t(vector), t(vector)
+    return [
+        *nodes,
+        op("MUL", [root, mean][::order], [by_mean], PLAIN),
+        op("SUB", [const(np.float32(0)), by_mean], [less], PLAIN),
+        op("RESHAPE", [less, numbers(column)], [moved]),
+        *ends,
+    ]
+
+
 def share(shape: tuple[int, ...], is_own: bool = True, is_swapped: bool = False) -> list[Node]:
     """Return LOGISTIC and MUL; `is_own`: the gate multiplies itself, which is SiLU."""
     gate, logistic = t(shape), t(shape)
@@ -211,6 +259,10 @@ LAYER_NORMS = {
     "swapped": layer_norm((2, 64), 1e-3, is_swapped=True),
     "narrow": layer_norm((7, 3), 1e-2),
     "one": layer_norm((4, 1), 1.0),
+    "vectors": layer_norm_of_vectors((1, 24, 192)),
+    "vectors_square": layer_norm_of_vectors((1, 19, 19), is_swapped=True),
+    "vectors_columns": layer_norm_of_vectors((2, 1, 5, 37), has_columns=True),
+    "vectors_columns_swapped": layer_norm_of_vectors((1, 7, 64), True, is_swapped=True),
 }
 SCALED = {
     "row": scaled((1, 128)),

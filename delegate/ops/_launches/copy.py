@@ -17,12 +17,13 @@ from delegate.errors import Unsupported
 from delegate.graph.ir import Tensor
 from delegate.launch import Alternative, Constant, Defines, Launch, Params, temporary
 from delegate.ops._checks import quantized
-from delegate.ops._launches.tiles import by_elements, launch_of
+from delegate.ops._launches.tiles import LEAST_ELEMENTS, by_elements, launch_of, launch_over
 from delegate.ops._launches.types import WIDEST_BYTES, copy_type, type_of_bytes
 from delegate.ops._numbers import ceil_div
 from delegate.target import Target
 
 MOST_DIMENSIONS = 8  # after merging
+_COLUMNS = (2, 3, 4)  # elements of a row that compilers make vectors of
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +130,11 @@ def by_copies(moves: Sequence[Move], target: Target) -> tuple[Alternative, ...]:
     fallback = Alternative("plain", tuple(_launch(move, target, False) for move in moves))
     if target.group_items > 1:
         return (fallback,)
-    return Alternative("row", tuple(_launch(move, target, True) for move in moves)), fallback
+    rows = Alternative("row", tuple(_launch(move, target, True) for move in moves))
+    columns = [each for move in moves if (each := _columns(move, target)) is not None]
+    if len(columns) != len(moves) or not moves:
+        return rows, fallback
+    return Alternative("columns", tuple(columns)), rows, fallback
 
 
 def transposed(source: Tensor, target: Target) -> tuple[Tensor, tuple[Launch, ...]]:
@@ -198,6 +203,29 @@ def _widened(box: Box, width: int, is_value: bool) -> tuple[Box, int]:
             box.out_start // group,
         )
     ), width * group  # fmt: skip
+
+
+def _columns(move: Move, target: Target) -> Launch | None:
+    """Return the launch of rows of few elements, each from a plane of its own; None: it is not."""
+    box = _merged(move.box)
+    if isinstance(move.source, np.ndarray) or len(box.sizes) != 2:
+        return None
+    (rows, columns), (step, plane) = box.sizes, box.in_steps
+    if step != 1 or box.out_steps != (columns, 1) or columns not in _COLUMNS:
+        return None
+    params: Params = {
+        "input": move.source,
+        "output": move.result,
+        "in_start": box.in_start,
+        "out_start": box.out_start,
+        "in_0": plane,
+        "elements": rows,
+    }
+    copy_type(move.result)
+    width = np.dtype(move.result.dtype).itemsize
+    tiling = by_elements(rows, target, LEAST_ELEMENTS // columns)
+    defines: Defines = {"ELEM": type_of_bytes(width), "COLUMNS": columns}
+    return launch_over("copy", "copy_columns", tiling, params, defines)
 
 
 def _launch(move: Move, target: Target, is_row: bool) -> Launch:

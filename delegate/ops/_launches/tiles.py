@@ -19,6 +19,7 @@ GROUP_ITEMS = 64  # work-items per work-group, and items per tile, unless a grou
 # Least work per tile for work-groups of one item, to outweigh the cost of claiming the tile.
 LEAST_ELEMENTS = 4096
 LEAST_BYTES = 4096
+LEAST_FUNCTIONS = 256  # such elements if each has a function, which costs as much as several
 
 # llvmpipe leaves all loops of a work-item after so many rounds, counted over all of them.
 MOST_ROUNDS = 65_535

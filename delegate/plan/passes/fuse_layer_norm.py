@@ -4,63 +4,159 @@
 x -MEAN of rows-> m, (x, m) -SQUARED_DIFFERENCE-> -MEAN of rows-> -ADD epsilon-> -RSQRT->
 -MUL scale-> s, (m, s) -MUL-> p, (offset, p) -SUB-> d, (x, s) -MUL-> t, (t, d) -ADD-> y
     becomes        (x, scale, offset) -layer_norm-> y
+
+Converters leave out a scale of ones. Where a MEAN drops its axis, RESHAPEs bring it back.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
+from typing import NamedTuple
 
 from delegate.graph.def_use import DefUse
-from delegate.graph.ir import Node
-from delegate.plan.passes.matching import (
-    Match,
-    first_made,
-    is_of_rows,
-    is_plain,
-    number_of,
-    other_than,
-)
+from delegate.graph.ir import Node, Tensor
+from delegate.plan.passes.matching import Match, is_of_rows, is_plain, number_of
 
-_SQUARE = "SQUARED_DIFFERENCE"
+_Pair = tuple[Tensor, Tensor]
+
+
+class _Rows(NamedTuple):
+    """What a norm reads: x, a MEAN of its rows, and the factor of x, from RSQRT."""
+
+    source: Tensor
+    mean: Node
+    factor: Tensor
 
 
 def found_at(links: DefUse, node: Node) -> Match | None:
-    """Return the ten nodes that end with this ADD."""
+    """Return the nodes that end with this ADD, RESHAPEs included."""
     if node.op != "ADD" or not is_plain(node):
         return None
-    times, moved = first_made(links, node, "MUL"), first_made(links, node, "SUB")
-    by_mean = None if moved is None else links.sole_producer(moved.inputs[1], "MUL")
-    if times is None or moved is None or by_mean is None:
+    for scaled, shifted in _orders(node):
+        times, moved = links.producer(scaled, "MUL"), _maker(links, shifted, "SUB")
+        if times is None or moved is None or len(moved.inputs) != 2:
+            continue
+        rows = _rows(links, times, moved) if shifted.shape in _shapes(scaled) else None
+        match = None if rows is None else _norm(links, node, (times, moved), rows)
+        if match is not None:
+            return match
+    return None
+
+
+def _rows(links: DefUse, times: Node, moved: Node) -> _Rows | None:
+    """Return what (x, s) -MUL-> and (offset, (m, s) -MUL->) -SUB-> read, if it is the same s."""
+    product = moved.inputs[1]
+    by_mean = _maker(links, product, "MUL")
+    if by_mean is None:
         return None
-    both = [tensor for tensor in times.inputs if tensor in by_mean.inputs]
-    scaling = links.producer(both[0], "MUL") if len(both) == 1 else None
-    root = None if scaling is None else first_made(links, scaling, "RSQRT")
-    raised = None if root is None else links.sole_producer(root.inputs[0], "ADD")
-    variance = None if raised is None else first_made(links, raised, "MEAN")
-    square = None if variance is None else links.sole_producer(variance.inputs[0], _SQUARE)
-    if not (scaling and root and raised and variance and square):
+    for source, factor in _orders(times):
+        for average, other in _orders(by_mean):
+            mean = _maker(links, average, "MEAN")
+            shapes = {*_shapes(source)}
+            are_aligned = average.shape == other.shape or {average.shape, other.shape} <= shapes
+            is_same = _behind(links, factor) is _behind(links, other) and factor.shape in shapes
+            if mean is not None and mean.inputs[0] is source and is_same and are_aligned:
+                return _Rows(source, mean, factor)
+    return None
+
+
+def _norm(links: DefUse, node: Node, ends: tuple[Node, Node], rows: _Rows) -> Match | None:
+    """Return the match that ends with `node` and these two, if nothing else reads its inside."""
+    times, moved = ends
+    by_mean = _maker(links, moved.inputs[1], "MUL")
+    scaling = links.producer(_behind(links, rows.factor), "MUL")
+    root, scale = (rows.factor, None) if scaling is None else _scaled_root(links, scaling)
+    rsqrt = _maker(links, root, "RSQRT")
+    raised = None if rsqrt is None else _maker(links, rsqrt.inputs[0], "ADD")
+    epsilon = None if raised is None else number_of(raised)
+    if rsqrt is None or raised is None or epsilon is None or by_mean is None:
         return None
-    scaled, source = scaling.outputs[0], other_than(times, scaling.outputs[0])
-    average, epsilon = other_than(by_mean, scaled), number_of(raised)
-    mean, scale = links.producer(average, "MEAN"), other_than(scaling, root.outputs[0])
-    offset = moved.inputs[0]
-    if epsilon is None or mean is None or not (source and average and scale and offset):
+    variance = next((m for t in raised.inputs if (m := _maker(links, t, "MEAN"))), None)
+    square = None if variance is None else links.producer(variance.inputs[0], "SQUARED_DIFFERENCE")
+    if variance is None or square is None or not _is_of_source(links, square, rows):
         return None
-    chain = [mean, square, variance, raised, root, scaling, by_mean, moved, times]
-    are_rows = is_of_rows(mean) and is_of_rows(variance) and mean.inputs[0] is source
-    has_parts = {*square.inputs} == {source, average}
-    are_alone = all(
-        {*links.consumers(tensor)} == {*readers} and not links.is_output(tensor)
-        for tensor, readers in ((scaled, (times, by_mean)), (average, (square, by_mean)))
-    )
-    are_plain = all(map(is_plain, (scaling, by_mean, moved, times)))
-    if not (are_rows and has_parts and are_alone and are_plain):
+    offset, product = moved.inputs
+    is_zero = offset is not None and _is_zero(offset)
+    # An offset of columns is aligned with whole rows, or with what has one value a row.
+    is_aligned = is_zero or (product is not None and product.shape in _shapes(rows.source))
+    are_rows = all(is_of_rows(each, keeps_axis=False) for each in (rows.mean, variance))
+    chain = {node, times, moved, by_mean, rsqrt, raised, variance, square, rows.mean}
+    chain |= set() if scaling is None else {scaling}
+    region = _region(links, node, rows.source)
+    is_whole = {each for each in region if each.op != "RESHAPE"} == chain
+    if not (is_aligned and are_rows and is_whole and all(map(is_plain, chain))):
+        return None
+    nodes = sorted(region, key=links.places.__getitem__)
+    if not all(_is_inside(links, each.outputs[0], region) for each in nodes[:-1]):
         return None
     made = replace(
         node,
         op="layer_norm",
-        inputs=(source, scale, offset),
+        inputs=(rows.source, scale, None if is_zero else offset),
         options={"epsilon": epsilon},
-        inner=tuple(each.outputs[0] for each in chain),
+        inner=tuple(each.outputs[0] for each in nodes[:-1]),
     )
-    return [*chain, node], made
+    return nodes, made
+
+
+def _orders(node: Node) -> Iterator[_Pair]:
+    """Yield the two inputs of a node in both orders."""
+    if len(node.inputs) == 2:
+        one, other = node.inputs
+        if one is not None and other is not None:
+            yield from ((one, other), (other, one))
+
+
+def _shapes(source: Tensor) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return the shapes that broadcast over rows: the rows', and that of one value a row."""
+    return source.shape, (*source.shape[:-1], 1)
+
+
+def _behind(links: DefUse, tensor: Tensor | None) -> Tensor | None:
+    """Return the tensor that RESHAPEs made this one of."""
+    while (reshape := links.producer(tensor, "RESHAPE")) is not None:
+        tensor = reshape.inputs[0]
+    return tensor
+
+
+def _maker(links: DefUse, tensor: Tensor | None, op: str) -> Node | None:
+    return links.producer(_behind(links, tensor), op)
+
+
+def _scaled_root(links: DefUse, scaling: Node) -> tuple[Tensor | None, Tensor | None]:
+    """Return the inputs of the MUL by a scale: what RSQRT computes for each row, and the scale."""
+    for root, scale in _orders(scaling):
+        is_column = root.shape == (*scaling.outputs[0].shape[:-1], 1)
+        if _maker(links, root, "RSQRT") is not None and is_column:
+            return root, scale
+    return None, None
+
+
+def _is_of_source(links: DefUse, square: Node, rows: _Rows) -> bool:
+    """Whether a SQUARED_DIFFERENCE is of the rows and their mean."""
+    return any(
+        source is rows.source
+        and _maker(links, average, "MEAN") is rows.mean
+        and average.shape in _shapes(source)
+        for source, average in _orders(square)
+    )
+
+
+def _is_zero(tensor: Tensor) -> bool:
+    return tensor.data is not None and tensor.data.size == 1 and not tensor.data.any()
+
+
+def _region(links: DefUse, node: Node, source: Tensor) -> set[Node]:
+    """Return the nodes between a tensor and this node."""
+    region, pending = set[Node](), [node]
+    while pending:
+        each = pending.pop()
+        region.add(each)
+        makers = (links.producer(t) for t in each.inputs if t is not None and t is not source)
+        pending += [maker for maker in makers if maker is not None and maker not in region]
+    return region
+
+
+def _is_inside(links: DefUse, tensor: Tensor, region: set[Node]) -> bool:
+    return {*links.consumers(tensor)} <= region and not links.is_output(tensor)

@@ -53,10 +53,15 @@ def other_than(node: Node, tensor: Tensor) -> Tensor | None:
     return next((each for each in node.inputs if each is not tensor), None)
 
 
-def is_of_rows(mean: Node) -> bool:
-    """Whether a MEAN is over the last dimension, with keep_dims."""
+def is_of_rows(mean: Node, keeps_axis: bool = True) -> bool:
+    """Whether a MEAN is over the last dimension; others that it is over have size 1.
+
+    `keeps_axis`: only with keep_dims.
+    """
     source, axes = mean.inputs
     if source is None or axes is None or axes.data is None:
         return False
-    own = [int(axis) % len(source.shape) for axis in axes.data.reshape(-1)]
-    return own == [len(source.shape) - 1] and bool(mean.options.get("keep_dims"))
+    last = len(source.shape) - 1
+    means = {int(axis) % len(source.shape) for axis in axes.data.reshape(-1)}
+    is_last = last in means and all(source.shape[axis] == 1 for axis in means - {last})
+    return is_last and (not keeps_axis or bool(mean.options.get("keep_dims")))

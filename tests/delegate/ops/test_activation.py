@@ -28,6 +28,7 @@ from tests.support.activations import (
 )
 from tests.support.cases import (
     GROUPS,
+    LANES_8,
     SEEDS,
     SIMT,
     X86,
@@ -154,6 +155,12 @@ def test_floats_are_computed(name: str) -> None:
     launch = only_launch(plain)
     assert (launch.file, launch.kernel, launch.tiles) == ("activation", "activation_float", 65)
     assert launch.defines == {f"IS_{name}": 1}
+
+
+@pytest.mark.parametrize(("name", "tiles"), [("TANH", 8), ("GELU", 8), ("RELU", 2)])
+def test_long_functions_have_small_tiles(name: str, tiles: int) -> None:
+    (plain,) = ops.lower(node(name, "float32", shape=(4097,)), LANES_8.target)
+    assert only_launch(plain).tiles == tiles
 
 
 def test_an_approximate_gelu_is_another() -> None:

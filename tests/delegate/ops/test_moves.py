@@ -7,13 +7,23 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from delegate import DeviceInfo, ops
 from delegate.inspect import Node
 from delegate.target import Rules
-from tests.support.cases import SEEDS, SIMT, Strategy, changed, only_launch, retyped
+from tests.support.cases import (
+    LANES_4,
+    LANES_16,
+    SEEDS,
+    SIMT,
+    Strategy,
+    changed,
+    only_launch,
+    retyped,
+)
 from tests.support.factories import drawn, exact, refused
 from tests.support.model import op
 from tests.support.moves import (
@@ -26,9 +36,10 @@ from tests.support.moves import (
     one_value,
 )
 from tests.support.refusals import rescaled
-from tests.support.suite_cases import from_suite
+from tests.support.suite_cases import assert_graph, from_suite
 from tflite_opencl.conformance.cases._rows import NodeTemplate
 from tflite_opencl.conformance.cases.orders import broadcast, reverse, tile, transpose
+from tflite_opencl.oracle.values import input_sets
 
 test_broadcast_to = from_suite("BROADCAST_TO")
 test_fill = from_suite("FILL")
@@ -186,6 +197,19 @@ def tile_nodes(draw: st.DrawFn) -> Node:
 test_tile_drawn = drawn(tile_nodes(), MOVE_STRATEGIES, assert_moved_or_refused)
 
 
+@pytest.mark.parametrize("dtype", ["uint8", "int16", "float32", "int64"])
+@pytest.mark.parametrize("strategy", [LANES_4, LANES_16], ids=str)
+def test_planes_become_columns(strategy: Strategy, dtype: str, device: DeviceInfo) -> None:
+    for size in ((2, 3, 5), (3, 1, 7), (3, 61, 67), (4, 16, 16)):
+        graph = transpose((1, *size), (0, 2, 3, 1)).graph(dtype)
+        names = [each.name for each in ops.lower(graph.nodes[0], strategy.target)]
+        assert names == ["columns", "row", "plain"]
+        assert_graph(graph, device, strategy, input_sets(graph, 1))
+    for other in ((2, 3, 5, 5), (1, 5, 5, 5)):  # planes of two pictures, of too many columns
+        node = transpose(other, (0, 2, 3, 1)).graph(dtype).nodes[0]
+        assert [each.name for each in ops.lower(node, strategy.target)] == ["row", "plain"]
+
+
 TRANSPOSE_NODE = node_of(transpose((2, 3, 4), (2, 0, 1)))
 TRANSPOSE_REFUSALS = {
     "computed": (changed(TRANSPOSE_NODE, 1, data=None), "order of axes: not constant"),
@@ -231,6 +255,11 @@ test_types = exact(
 )
 
 NODES = {"ZEROS_LIKE": ZEROS_NODE}
+BUILT = [
+    node_of(transpose((1, columns, 5, 7), (0, 2, 3, 1)), dtype)
+    for columns in (2, 3, 4)
+    for dtype in ("uint8", "int16", "float32", "int64")
+]
 
 
 def nodes_of(dtype: str, channels: int, size: int) -> list[Node]:

@@ -73,6 +73,18 @@ def test_the_greatest_of_16_bytes_at_once() -> None:
     assert [alternative.name for alternative in found] == ["vector 16", "plain"]
 
 
+@pytest.mark.parametrize(
+    ("op", "depth", "vectors"),
+    [("MAX_POOL_2D", 128, 4), ("MAX_POOL_2D", 96, 2), ("MAX_POOL_2D", 80, 1), (OPS[0], 128, 1)],
+)
+def test_vectors_that_share_a_window(op: str, depth: int, vectors: int, device: DeviceInfo) -> None:
+    for dtype in ("uint8", "int8", "int16"):
+        graph = pool(op, dtype, (2, 9, 7, depth), (3, 4), (2, 1))
+        launch = only_launch(ops.lower(graph.nodes[0], LANES_16.target)[0])
+        assert launch.defines["VECTORS"] == vectors
+        assert_graph(graph, device, LANES_16, input_sets(graph, 2))
+
+
 def test_a_tile_visits_no_more_pixels_than_a_window_may_have() -> None:
     large = node(size=(200, 300, 64), window=(200, 300), padding="VALID")
     launch = only_launch(ops.lower(large, LANES_8.target)[0])

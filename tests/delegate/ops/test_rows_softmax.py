@@ -50,7 +50,7 @@ def node(
     ("strategy", "tiles", "group_items"), [(SIMT, 2, 64), (LANES_8, 65, 1)], ids=str
 )
 def test_launch(strategy: Strategy, tiles: int, group_items: int) -> None:
-    (plain,) = ops.lower(node((5, 13, 3), "int8"), strategy.target)
+    *_, plain = ops.lower(node((5, 13, 3), "int8"), strategy.target)
     launch = only_launch(plain)
     assert (plain.name, launch.file, launch.kernel) == ("plain", "softmax", "softmax_quant8")
     assert (launch.tiles, launch.group_items) == (tiles, group_items)  # of 65 rows
@@ -195,12 +195,33 @@ REFUSALS: dict[str, tuple[Node, str]] = {
 test_refusal = refused(REFUSALS)
 
 
-def test_many_short_rows_are_a_tile() -> None:
+def test_short_rows_are_lanes() -> None:
     vector, plain = ops.lower(node((9000, 16), "int8"), LANES_16.target)
     assert (vector.name, plain.name) == ("vector 16", "plain")
-    assert only_launch(vector).tiles == 8
-    # of a narrower device no vector is a row
-    assert [each.name for each in ops.lower(node((9000, 16), "int8"), LANES_8.target)] == ["plain"]
+    launch = only_launch(vector)
+    assert launch.params["items"] == 563  # 9000 / 16
+    assert launch.defines == {"ELEM": "char", "OUT": "char", "LANES": 16, "DEPTH": 16}
+    for few in (node((3, 16), "int8"), node((9000, 16), "float32")):
+        assert [each.name for each in ops.lower(few, LANES_16.target)] == ["plain"]
+
+
+@pytest.mark.parametrize("result", ["", "int16"])
+@pytest.mark.parametrize("dtype", ["uint8", "int8"])
+@pytest.mark.parametrize("shape", [(16, 1), (35, 2), (4, 3), (9, 4), (17, 21), (300, 31)], ids=str)
+@pytest.mark.parametrize("strategy", [LANES_4, LANES_8, LANES_16], ids=str)
+def test_short_rows(
+    strategy: Strategy, shape: tuple[int, int], dtype: str, result: str, device: DeviceInfo
+) -> None:
+    for scale in (0.001, 0.1, 2.0):
+        model = write_model(of_rows("SOFTMAX", dtype, shape, scale, 1.0, result=result))
+        with forced(strategy):
+            delegate = OpenCLDelegate(model, device.index, tune="off", profiling=True)
+            ours, reference = interpreter(model, delegate), interpreter(model)
+        values = integers(shape, dtype, 5)
+        values[-1] = values[-1, 0]  # equal shares
+        assert_same(invoke(ours, [values])[0], invoke(reference, [values])[0], f"{scale}")
+        (row,) = delegate.profile()
+        assert row.alternative.startswith("vector")
 
 
 @pytest.mark.parametrize("alternative", ["row", "plain"])

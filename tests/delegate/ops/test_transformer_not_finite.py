@@ -53,6 +53,7 @@ BY_ROW = {
     "norm_swapped": NORMS["swapped"],
     "layer_norm": LAYER_NORMS["rows"],
     "layer_norm_swapped": LAYER_NORMS["swapped"],
+    "layer_norm_of_vectors": LAYER_NORMS["vectors"],
 }
 # Products of these neither overflow nor are rounded to an infinity by one kernel alone.
 SCORES = {

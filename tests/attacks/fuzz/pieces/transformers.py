@@ -54,6 +54,28 @@ def layer_norm(pen: Pen) -> None:
         pen.hide(inner)
 
 
+def layer_norm_of_vectors(pen: Pen) -> None:
+    """Layer norm of rows without a scale, whose MEANs drop the dimensions of one element."""
+    x = pen.source(dtype="float32")
+    column = (*x.shape[:-1], 1)
+    axes, back = numbers([k for k, n in enumerate(column) if n == 1]), numbers(column)
+    mean = _add(pen, "MEAN", [x, axes], {"keep_dims": False})
+    mean_column = _add(pen, "RESHAPE", [mean, back], {})
+    square = _add(pen, "SQUARED_DIFFERENCE", [x, mean_column], {})
+    variance = _add(pen, "MEAN", [square, axes], {"keep_dims": False})
+    epsilon = pen.constant((), "float32", data=np.float32(pen.one_of((1e-3, 1e-2, 0.1))))
+    raised = _add(pen, "ADD", [variance, epsilon])
+    root = _add(pen, "RSQRT", [raised], {})
+    by_mean = _add(pen, "MUL", [root, mean])
+    less = _add(pen, "SUB", [pen.constant((), "float32", data=np.float32(0)), by_mean])
+    root_column, moved = (_add(pen, "RESHAPE", [each, back], {}) for each in (root, less))
+    by_scale = _add(pen, "MUL", [x, root_column])
+    _add(pen, "ADD", [by_scale, moved])
+    for inner in (mean, mean_column, square, variance, raised, root, by_mean, less, root_column,
+                  moved, by_scale):  # fmt: skip
+        pen.hide(inner)
+
+
 def share(pen: Pen) -> None:
     """Floats times the logistic function of themselves, or of others."""
     x = pen.source(dtype="float32")
@@ -149,6 +171,6 @@ def shifts(pen: Pen) -> None:
 
 
 OFTEN = (
-    (1, norm), (1, layer_norm), (1, rope), (1, gate), (1, share), (1, attention), (1, shifts),
-    (1, scaled),
+    (1, norm), (1, layer_norm), (1, layer_norm_of_vectors), (1, rope), (1, gate), (1, share),
+    (1, attention), (1, shifts), (1, scaled),
 )  # fmt: skip

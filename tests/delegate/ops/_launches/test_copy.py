@@ -36,6 +36,9 @@ def number(launch: Launch, name: str) -> int:
 
 def columns(launch: Launch) -> list[tuple[int, int, int]]:
     """Return the size and steps of a launch's dimensions, innermost first."""
+    if launch.kernel == "copy_columns":
+        of_row = int(launch.defines["COLUMNS"])
+        return [(of_row, number(launch, "in_0"), 1), (number(launch, "elements"), 1, of_row)]
     axes = range(number(launch, "dims"))
     return [
         (number(launch, f"size_{i}"), number(launch, f"in_{i}"), number(launch, f"out_{i}"))

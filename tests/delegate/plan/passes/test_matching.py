@@ -22,6 +22,7 @@ from tests.support.fused import (
     every,
     gate,
     layer_norm,
+    layer_norm_of_vectors,
     norm,
     partition,
     rope,
@@ -86,7 +87,8 @@ def with_inputs(nodes: list[Node], place: int, *inputs: Tensor | None) -> list[N
 def unchanged() -> dict[str, tuple[list[Node], tuple[Tensor, ...]]]:
     rows, turned, gated = norm((2, 8)), rope((2, 3, 8)), gate((2, 8))
     taken = attention((1, 2, 8), 4, seen(4, 1, 2))
-    layer, shared = layer_norm((2, 8)), share((2, 8))
+    layer, vectors = layer_norm((2, 8)), layer_norm_of_vectors((1, 8, 8))
+    shared = share((2, 8))
     grown = scaled((2, 8))
     plain = {
         **{f"scaled_relu_{k}": with_options(grown, k, **RELU) for k in (0, 1)},
@@ -98,7 +100,21 @@ def unchanged() -> dict[str, tuple[list[Node], tuple[Tensor, ...]]]:
         **{f"layer_relu_{k}": with_options(layer, k, **RELU) for k in (3, 5, 6, 7, 8, 9)},
         "layer_axis": with_inputs(layer, 2, layer[2].inputs[0], numbers([0])),
         "layer_mean_axis": with_inputs(layer, 0, layer[0].inputs[0], numbers([0])),
-        "layer_drops": with_options(layer, 0, keep_dims=False),
+        # One value a row, where its shape makes it one a column.
+        **{
+            f"layer_vector_{k}": with_inputs(
+                vectors, k, *(vectors[place].outputs[0] if x is column else x for x in read)
+            )
+            for k, place, column, read in (
+                (2, 0, vectors[1].outputs[0], vectors[2].inputs),
+                (10, 5, vectors[6].outputs[0], vectors[10].inputs),
+                (11, 8, vectors[9].outputs[0], vectors[11].inputs),
+            )
+        },
+        "layer_vector_mean": with_inputs(vectors, 0, vectors[0].inputs[0], numbers([0, 1])),
+        "layer_vector_offset": with_inputs(
+            vectors, 8, const(np.ones(8, np.float32)), vectors[8].inputs[1]
+        ),
         "layer_source": with_inputs(layer, 8, t((2, 8)), layer[8].inputs[1]),
         "layer_square": with_inputs(layer, 1, t((2, 8)), layer[1].inputs[1]),
         "layer_turned": with_inputs(layer, 7, *layer[7].inputs[::-1]),
@@ -138,6 +154,7 @@ def unchanged() -> dict[str, tuple[list[Node], tuple[Tensor, ...]]]:
         "norm_seen": (rows, (rows[3].outputs[0],)),
         "layer_seen": (layer, (layer[0].outputs[0],)),
         "layer_scale_seen": (layer, (layer[5].outputs[0],)),
+        "layer_column_seen": (vectors, (vectors[6].outputs[0],)),
         "scaled_seen": (grown, (grown[0].outputs[0],)),
         "share_seen": (shared, (shared[0].outputs[0],)),
         "rope_seen": (turned, (turned[0].outputs[0],)),
