@@ -3,9 +3,11 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from delegate.errors import DeviceError
 from delegate.guard.children.trials import RUN, Trial
 from delegate.launch import Launch, Schedule
 from delegate.plan.call_groups import call_groups, call_numbers, reordered
@@ -147,10 +149,11 @@ def calls_of(
     if dispatch_mode != ONE_BY_ONE and batch == 1:
         in_order = reordered(schedule)
         groups = call_groups(in_order)
-        if fused := fused_kernels(device, kernels, groups):
+        with contextlib.suppress(DeviceError):  # more tensors live at once may not fit
             phases = call_numbers(groups)
             layout = _checked_layout(device, layout_of(in_order, 1, False, region, phases))
-            return KernelCalls(kernels, in_order, layout, fused=fused)
+            if fused := fused_kernels(device, kernels, groups):
+                return KernelCalls(kernels, in_order, layout, fused=fused)
     layout = _checked_layout(device, layout_of(schedule, batch, False, region))
     return KernelCalls(kernels, schedule, layout)
 

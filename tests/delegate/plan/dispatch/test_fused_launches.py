@@ -13,6 +13,7 @@ from delegate.launch import Schedule
 from delegate.plan.call_groups import call_groups, reordered
 from delegate.plan.dispatch.kernels import Kernels
 from delegate.plan.dispatch.planned import planned_executor
+from delegate.plan.layout import layout_of
 from delegate.plan.record import FUSED, ONE_BY_ONE
 from delegate.run.device import Device
 from tests.support.cases import LANES_4, SIMT, Strategy, require_isa
@@ -110,13 +111,17 @@ def test_larger_groups_have_scratch_for_each_item(device: DeviceInfo) -> None:
     assert_same(device, schedule)
 
 
-@pytest.mark.parametrize("why", ["batch", "does not build"])
+@pytest.mark.parametrize("why", ["batch", "does not build", "does not fit"])
 def test_unsuitable_launches_stay_separate(
     device: DeviceInfo, monkeypatch: pytest.MonkeyPatch, why: str
 ) -> None:
     batch = 3 if why == "batch" else 1
     if why == "does not build":
         monkeypatch.setattr("delegate.plan.dispatch.fused_launches.KERNEL_NAME", "missing")
+    if why == "does not fit":
+        # Separate launches share memory that launches of one call cannot.
+        most = layout_of(schedule_of(CHAIN, SIMT)).arena_bytes
+        monkeypatch.setattr("delegate.plan.dispatch.calls.LARGEST_BYTES", most)
     opened = Device(device)
     with planned_executor(
         opened, Kernels(opened), schedule_of(CHAIN, SIMT), batch, FUSED
