@@ -27,7 +27,8 @@ from delegate.run.device import Device
 FILE = KERNEL_NAME = "runtime_fused"
 # llvmpipe of Mesa 25.0 does not inline a function of more than 45 values; called behind a barrier
 # of the caller, it has no context and crashes the process. GPU compilers inline anyway, and spill
-# registers when forced to.
+# registers when forced to. Work-groups of one item have no barrier, and functions with a target of
+# their own, which may not be inlined.
 _INLINED = "#define static __attribute__((always_inline)) static\n"
 _log = logging.getLogger("delegate")
 
@@ -71,7 +72,7 @@ def fused_source(group: CallGroup, is_cpu: bool = False) -> FusedSource:
     if group.spread:
         runs.append(f"RUN_ONE({function})")
     defines = {"BODIES": " ".join(runs), "ALONE": str(int(items == 1)), **scratch_of(launches)}
-    text = (_INLINED if is_cpu else "") + numbered(bodies) + source_of(FILE, defines)
+    text = (_INLINED if is_cpu and items > 1 else "") + numbered(bodies) + source_of(FILE, defines)
     return FusedSource(text, defines, items)
 
 

@@ -16,7 +16,7 @@ from delegate.plan.dispatch.planned import planned_executor
 from delegate.plan.layout import layout_of
 from delegate.plan.record import FUSED, ONE_BY_ONE
 from delegate.run.device import Device
-from tests.support.cases import LANES_4, SIMT, Strategy, require_isa
+from tests.support.cases import AVX2, LANES_4, SIMT, VNNI, Strategy, require_isa
 from tests.support.model import graph_of, op, t
 from tests.support.nets import conv_pool, net
 from tests.support.schedules import assert_same_runs, schedule_of
@@ -78,8 +78,16 @@ def assert_same(device: DeviceInfo, schedule: Schedule) -> None:
 @pytest.mark.parametrize("is_literal", [False, True], ids=["loaded", "literal"])
 @pytest.mark.parametrize(
     ("graph", "strategy"),
-    [(CHAIN, SIMT), (CHAIN, LANES_4), (rows(), SIMT), (rows(), LANES_4), (conv_pool(), SIMT)],
-    ids=["chain-simt", "chain-lanes4", "rows-simt", "rows-lanes4", "conv-simt"],
+    [
+        (CHAIN, SIMT),
+        (CHAIN, LANES_4),
+        (rows(), SIMT),
+        (rows(), LANES_4),
+        (conv_pool(), SIMT),
+        (conv_pool(), AVX2),
+        (conv_pool(), VNNI),  # functions with a target of their own
+    ],
+    ids=["chain-simt", "chain-lanes4", "rows-simt", "rows-lanes4", "conv-simt", "avx2", "vnni"],
 )
 def test_the_same_outputs(
     device: DeviceInfo, graph: Graph, strategy: Strategy, is_literal: bool
