@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -35,12 +36,13 @@ from delegate.ops._launches.tiles import (
     launch_over,
     one_each,
 )
-from delegate.ops._numbers import bits
+from delegate.ops._numbers import bits, ceil_div
 from delegate.ops._registry import lowers
 from delegate.target import Target
 
 # Within these bounds neither a scale times an inverse deviation nor the added offset overflows.
 _LEAST_EPSILON, _MOST_COLUMN = 2.0**-120, 2.0**60
+_ITEM_GATES = 4  # elements of a work-item, if a work-group has several
 
 
 @lowers("rms_norm", floats=roundings(Growth.STEADY, is_activation=True))
@@ -232,4 +234,7 @@ def lower_gate(node: Node, target: Target) -> tuple[Alternative, ...]:
     count = math.prod(gate.shape)
     params: Params = {"gate": gate, "input": source, "output": result, "elements": count}
     tiling = by_elements(count, target, least=LEAST_FUNCTIONS)
+    if tiling.group_items > 1:  # few enough tiles for a shared call
+        tiles, tile_items = ceil_div(tiling.tiles, _ITEM_GATES), _ITEM_GATES * tiling.tile_items
+        tiling = replace(tiling, tiles=tiles, tile_items=tile_items)
     return (Alternative("plain", (launch_over(node.op, f"{node.op}_float", tiling, params),)),)

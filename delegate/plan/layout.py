@@ -87,20 +87,21 @@ class MemoryLayout:
 
 
 def layout_of(
-    schedule: Schedule, batch: int = 1, is_whole: bool = False, region: Region = NO_REGION
+    schedule: Schedule,
+    batch: int = 1,
+    is_whole: bool = False,
+    region: Region = NO_REGION,
+    calls: Sequence[int] | None = None,
 ) -> MemoryLayout:
     """Return the layout of a schedule for a batch.
 
     `is_whole`: all launches are one kernel; else each node's results are complete after its last
-    launch. `region`: of persistent values at the start of a shared arena.
+    launch. `region`: of persistent values at the start of a shared arena. `calls`: of each launch.
     """
     # A batch keeps the device busy by itself.
     copies = group_copies(schedule) if is_whole and batch == 1 else no_group_copies(schedule)
-    phases: Sequence[int]
-    if is_whole:
-        phases = phases_of(schedule, copies)
-    else:
-        phases = [n for n, step in enumerate(schedule.steps) for _ in step.alternative.launches]
+    steps = [n for n, step in enumerate(schedule.steps) for _ in step.alternative.launches]
+    phases = phases_of(schedule, copies) if is_whole else calls or steps
     slot_bytes, offsets = plan_arena(schedule, phases, copies, region)
     copy_bytes, own = plan_group_copies(schedule, copies)
     offsets = {**offsets, **{tensor: slot_bytes + offset for tensor, offset in own.items()}}

@@ -33,7 +33,7 @@ from delegate.inspect import (
 )
 from delegate.isa import FEATURES
 from delegate.plan.passes import PASSES, run_passes
-from delegate.plan.record import DISPATCH_MODES, ONE_BY_ONE
+from delegate.plan.record import DISPATCH_MODES, FUSED, ONE_BY_ONE
 from delegate.plan.tuning.dispatch import KERNEL_KINDS
 from delegate.run.executor import Executor
 from delegate.run.state_binding import StateBinding
@@ -262,13 +262,14 @@ def test_values_that_depend_on_quantised_nan_rows_are_ignored() -> None:
     assert open_at(made, [sound, odd, sound]) == [[False], [True], [True]]
 
 
+@pytest.mark.parametrize("mode", [ONE_BY_ONE, FUSED])
 @pytest.mark.parametrize("numbers", KERNEL_KINDS)
-def test_forced_dispatch_mode_is_used(numbers: str, device: DeviceInfo) -> None:
+def test_forced_dispatch_mode_is_used(numbers: str, mode: str, device: DeviceInfo) -> None:
     graph = net([("ADD", [0, 0], 1), ("ADD", [1, 0], 2)])
-    with measured_fastest(ONE_BY_ONE, numbers):
+    with measured_fastest(mode, numbers):
         engine = Engine(Options(device.index, tune="off"))
         result = engine.executor(partition_of(graph, range(2)), engine.target(installed_rules()))
-    assert result.dispatch_mode == ONE_BY_ONE
+    assert result.dispatch_mode == mode
     assert {e.is_specialised for step in result.plan.steps for e in step.launches} == {
         numbers == "specialised"
     }

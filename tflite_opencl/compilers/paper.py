@@ -76,6 +76,7 @@ class Estimate:
     memory: float  # memory time of all launches, with infinitely fast units
     launches: int
     without: int  # omitted launches, whose kernels have no compiler statistics
+    calls: int  # of kernels, where small launches are fused
 
 
 def estimate(chip: Chip, launches: Iterable[tuple[ExpectedLaunch, Listing | None]]) -> Estimate:
@@ -86,7 +87,8 @@ def estimate(chip: Chip, launches: Iterable[tuple[ExpectedLaunch, Listing | None
     memory = [launch.size_bytes / (chip.gigabytes_a_second * 1e9) for launch, _ in known]
     longer = map(max, units, memory)
     total, of_units, of_memory = (round(1e3 * sum(each), 3) for each in (longer, units, memory))
-    return Estimate(total, of_units, of_memory, len(pairs), len(pairs) - len(known))
+    calls = len({launch.call for launch, _ in pairs})
+    return Estimate(total, of_units, of_memory, len(pairs), len(pairs) - len(known), calls)
 
 
 def _units_seconds(chip: Chip, launch: ExpectedLaunch, listing: Listing) -> float:
@@ -107,8 +109,8 @@ def paper_text(chip: Chip, estimates: Mapping[str, Estimate]) -> str:
     ]
     for model, each in estimates.items():
         lines.append(
-            f"  {model}: {each.total:.2f} ms a run of {each.launches} launches (units "
-            f"{each.units:.2f}, memory {each.memory:.2f})"
+            f"  {model}: {each.total:.2f} ms a run of {each.launches} launches in "
+            f"{each.calls} calls (units {each.units:.2f}, memory {each.memory:.2f})"
         )
         if each.without:
             lines[-1] += f"; {each.without} launches left out, whose kernels nothing is told of"

@@ -3,11 +3,14 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from delegate.errors import DeviceError
 from delegate.guard.children.trials import RUN, Trial
 from delegate.launch import Launch, Schedule
+from delegate.plan.call_groups import call_groups, call_numbers, reordered
 from delegate.plan.dispatch import fused_launches as fused_file
 from delegate.plan.dispatch import persistent_launch as persistent_file
 from delegate.plan.dispatch.fused_launches import FusedLaunches, fused_kernels
@@ -31,11 +34,16 @@ class KernelCalls:
     """The kernel calls of a schedule in a dispatch mode."""
 
     kernels: Kernels
-    launches: Sequence[Launch]
+    schedule: Schedule  # in the order of the calls
     layout: MemoryLayout
     persistent: PersistentKernel | None = None  # runs all launches
     # fused launches, by the index of the first
     fused: Mapping[int, FusedLaunches] = field(default_factory=dict)
+
+    @property
+    def launches(self) -> Sequence[Launch]:
+        """The schedule's launches in order."""
+        return self.schedule.launches
 
     @property
     def dispatch_mode(self) -> str:
@@ -52,7 +60,7 @@ class KernelCalls:
         return [
             own[place]
             if each is None
-            else _run_of(each.program, fused_file.KERNEL_NAME, (1, each.group_items))
+            else _run_of(each.program, fused_file.KERNEL_NAME, (each.groups, each.group_items))
             for place, each in self._in_order()
         ]
 
@@ -105,8 +113,8 @@ class KernelCalls:
                 )
                 made.append(
                     CallPlan(
-                        program, kernel, items, items, of(place, several.count), first,
-                        launches=several.count,
+                        program, kernel, several.groups * items, items,
+                        of(place, several.count), first, launches=several.count,
                     )
                 )  # fmt: skip
                 continue
@@ -127,22 +135,27 @@ def calls_of(
     dispatch_mode: str,
     region: Region = NO_REGION,
 ) -> KernelCalls:
-    """Return a schedule's calls in a mode; one by one if the device cannot do it.
+    """Return a schedule's calls in a mode; in one with more calls if the device cannot do it.
 
     Raises:
         DeviceError, KernelBuildError: as Kernels.kernel; or it does not fit.
     """
-    launches = schedule.launches
-    if dispatch_mode == PERSISTENT and len(launches) > 1:
+    if dispatch_mode == PERSISTENT and len(schedule.launches) > 1:
         layout = _checked_layout(device, layout_of(schedule, batch, True, region))
-        persistent = persistent_kernel(device, kernels, launches, layout)
+        persistent = persistent_kernel(device, kernels, schedule.launches, layout)
         if persistent is not None:
             layout = _checked_layout(device, replace(layout, groups=persistent.groups))
-            return KernelCalls(kernels, launches, layout, persistent)
+            return KernelCalls(kernels, schedule, layout, persistent)
+    if dispatch_mode != ONE_BY_ONE and batch == 1:
+        in_order = reordered(schedule)
+        groups = call_groups(in_order)
+        with contextlib.suppress(DeviceError):  # more tensors live at once may not fit
+            phases = call_numbers(groups)
+            layout = _checked_layout(device, layout_of(in_order, 1, False, region, phases))
+            if fused := fused_kernels(device, kernels, groups):
+                return KernelCalls(kernels, in_order, layout, fused=fused)
     layout = _checked_layout(device, layout_of(schedule, batch, False, region))
-    is_fused = dispatch_mode == FUSED and batch == 1
-    fused = fused_kernels(device, kernels, launches) if is_fused else {}
-    return KernelCalls(kernels, launches, layout, fused=fused)
+    return KernelCalls(kernels, schedule, layout)
 
 
 def _run_of(program: ProgramPlan, kernel: str, sizes: tuple[int, ...]) -> Trial:

@@ -46,7 +46,7 @@ def planned_executor(
     facts = calls.runs, calls.dispatch_mode, copy_strategy, layout.arena_bytes, layout.inputs
     trial = Trial.of(EXECUTOR, *facts)
     with trials.attempt(trial):
-        plan, constants = _plan(device, schedule, calls, copy_strategy, weights or Weights(device))
+        plan, constants = _plan(device, calls, copy_strategy, weights or Weights(device))
         made = Executor(
             device,
             kernels.programs,
@@ -67,23 +67,22 @@ def planned_executor(
 
 
 def _plan(
-    device: Device, schedule: Schedule, calls: KernelCalls, copy_strategy: str, weights: Weights
+    device: Device, calls: KernelCalls, copy_strategy: str, weights: Weights
 ) -> tuple[PartitionPlan, Lease]:
     layout, as_one = calls.layout, calls.dispatch_mode != ONE_BY_ONE
     kib = (layout.arena_bytes + layout.constant_bytes) >> 10
     with progress.phase("upload"), device.calling(f"allocating {kib} KiB"):
-        constants = weights.lease(device.queue, schedule.launches, as_one)
+        constants = weights.lease(device.queue, calls.launches, as_one)
     try:
-        return _numbers(schedule, calls, copy_strategy, constants), constants
+        return _numbers(calls, copy_strategy, constants), constants
     except BaseException:
         constants.close()
         raise
 
 
-def _numbers(
-    schedule: Schedule, calls: KernelCalls, copy_strategy: str, constants: Lease
-) -> PartitionPlan:
-    layout, launches, persistent = calls.layout, schedule.launches, calls.persistent
+def _numbers(calls: KernelCalls, copy_strategy: str, constants: Lease) -> PartitionPlan:
+    schedule, layout, persistent = calls.schedule, calls.layout, calls.persistent
+    launches = schedule.launches
     slices = constants.slices
     blocks = layout.blocks(launches, [{} if p is None else p.offsets for p in slices])
     buffers = [None if p is None else constants.cl_buffers.index(p.buffer) for p in slices]

@@ -15,8 +15,9 @@ from delegate.graph.partition import Partition, partitions, products
 from delegate.graph.persistent import with_variables
 from delegate.host.tflite.library import installed_rules
 from delegate.isa import FP16, FP16_STORAGE, ORDERS, most_lanes, portable_on
-from delegate.launch import Alternative, Constant, Launch, Schedule, size_bytes
-from delegate.plan.dispatch.fused_launches import FILE, fused_source, fusible_groups
+from delegate.launch import Alternative, Constant, Launch, size_bytes
+from delegate.plan.call_groups import CallGroup, call_groups, reordered
+from delegate.plan.dispatch.fused_launches import FILE, fused_source
 from delegate.plan.dispatch.survey import DeviceLimits
 from delegate.plan.lowering import compiler
 from delegate.plan.sources import defines_of, may_be_argument, source_of
@@ -34,6 +35,7 @@ class ExpectedLaunch:
     products: int  # multiply-adds of the node, where it reads the node's constant weights
     size_bytes: int  # of all tensors read and written
     model: int = 0  # index in the models given
+    call: int = 0  # number of the kernel call that runs it: a fused one runs several
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,21 +92,23 @@ def kernel_uses(
 
     launched: dict[tuple[str, str], list[_Launched]] = {}  # by file and defines
 
-    def count(model: int, partition: Partition, without: Sequence[Node] = ()) -> Schedule:
-        schedule, launches = _launches(model, partition, target, without)
+    def count(model: int, partition: Partition, without: Sequence[Node] = ()) -> list[CallGroup]:
+        groups, launches = _launches(model, partition, target, without, are_shared, first_call)
         for each in launches:
             launched.setdefault((each.launch.kernel, text(each.launch)), []).append(each)
-        return schedule
+        return groups
 
+    are_shared, first_call = isa is None or not proven & ORDERS, 0
     fused_uses: dict[str, KernelUse] = {}  # of fused launches, by source
     for number, model in enumerate(models):
         graph = infer(with_variables(read_stateful(model, signature)))
         verdicts = compiler.verdicts(graph, target, _takes)
         for partition in partitions(graph, {each.node for each in verdicts if each.is_taken}):
             fused = compiler.rewritten(partition, target, _takes, allows_fp16=allows_fp16)
-            schedule = count(number, fused)
-            for group in fusible_groups(schedule.launches):
-                if len(group) > 1 and (isa is None or not proven & ORDERS):
+            groups = count(number, fused)
+            first_call += len(groups)
+            for group in groups:
+                if len(group.launches) > 1:
                     use = _joined(group)
                     use = fused_uses.setdefault(use.source, use)
                     fused_uses[use.source] = replace(use, launches=use.launches + 1)
@@ -126,12 +130,17 @@ class _Launched(NamedTuple):
 
 
 def _launches(
-    model: int, partition: Partition, target: Target, without: Sequence[Node]
-) -> tuple[Schedule, list[_Launched]]:
-    """Return a schedule of a partition, and the launches of each alternative of each node.
+    model: int,
+    partition: Partition,
+    target: Target,
+    without: Sequence[Node],
+    are_shared: bool,
+    first_call: int,
+) -> tuple[list[CallGroup], list[_Launched]]:
+    """Return the calls of a partition, and the launches of each alternative of each node.
 
     `without`: the nodes of the rewritten partition, which were counted there; if given, no
-    launch of this partition counts as expected.
+    launch of this partition counts as expected. `are_shared`: whether calls may be.
     """
     found: list[_Launched] = []
     is_rewritten, known_nodes = bool(without), {*without}
@@ -148,15 +157,22 @@ def _launches(
 
     schedule = compiler.compile_partition(partition, target, look)
     if is_rewritten:
-        return schedule, found
+        return [], found
+    groups = [CallGroup((), (launch,)) for launch in schedule.launches]
+    if are_shared:
+        groups = call_groups(reordered(schedule))
+    calls = {each: number for number, group in enumerate(groups) for each in group.launches}
     for node, step in zip(partition.nodes, schedule.steps, strict=True):
         # A node updated in place, or merged with another, has fewer launches.
         left = [*step.alternative.launches]
         for launch in chosen[node].launches:
             is_left = bool(left) and left[0].kernel == launch.kernel
-            expected = _expected(left.pop(0), chosen[node], node, model) if is_left else None
+            expected = None
+            if is_left:
+                own = left.pop(0)
+                expected = _expected(own, chosen[node], node, model, first_call + calls[own])
             found.append(_Launched(launch, chosen[node].name, expected))
-    return schedule, found
+    return groups, found
 
 
 def _uses(
@@ -193,13 +209,15 @@ def _uses(
     return found.values()
 
 
-def _joined(launches: Sequence[Launch]) -> KernelUse:
+def _joined(group: CallGroup) -> KernelUse:
     """Return the record of a fused kernel, given its launches."""
-    parts, source = (f"{each.kernel}={each.tiles}" for each in launches), fused_source(launches)
-    return KernelUse(FILE, ("fused",), tuple(parts), FILE, source.text, source.group_items, 0, ())
+    parts, source = [f"{each.kernel}={each.tiles}" for each in group.launches], fused_source(group)
+    return KernelUse(FILE, ("fused",), (*parts,), FILE, source.text, source.group_items, 0, ())
 
 
-def _expected(launch: Launch, alternative: Alternative, node: Node, model: int) -> ExpectedLaunch:
+def _expected(
+    launch: Launch, alternative: Alternative, node: Node, model: int, call: int
+) -> ExpectedLaunch:
     """Return the record of an expected launch."""
     tile_items = launch.params.get("tile_items", launch.group_items)
     assert isinstance(tile_items, int)
@@ -213,6 +231,7 @@ def _expected(launch: Launch, alternative: Alternative, node: Node, model: int) 
         size_bytes=sum(constants)
         + sum(size_bytes(tensor) for tensor in (*launch.reads, *launch.writes)),
         model=model,
+        call=call,
     )
 
 

@@ -17,7 +17,7 @@ from typing import NamedTuple
 from delegate.errors import DeviceError, KernelBuildError
 from delegate.guard.children import progress
 from delegate.launch import Alternative, Schedule
-from delegate.plan.dispatch.fused_launches import can_fuse
+from delegate.plan.call_groups import has_shared_calls
 from delegate.plan.record import FUSED, ONE_BY_ONE, PERSISTENT
 from delegate.plan.tuning.agreement import outputs_of, random_inputs, right_of
 from delegate.plan.tuning.bench import DeviceBench
@@ -139,7 +139,7 @@ class DispatchChooser:
         # A batch keeps the device busy by itself: launch overhead is negligible.
         if self._profiling or batch > 1 or len(schedule.launches) < 2:
             return False
-        return self._fewer_calls == PERSISTENT or can_fuse(schedule.launches)
+        return self._fewer_calls == PERSISTENT or has_shared_calls(schedule)
 
     def _fastest_mode(
         self, schedules: Sequence[Schedule], batch: int, is_likely: bool
@@ -187,7 +187,7 @@ class DispatchChooser:
                 executor = self._make(schedule, mode, batch)
             except DeviceError:
                 continue  # not enough memory for all at once
-            if executor.dispatch_mode == mode:
+            if (executor.dispatch_mode == ONE_BY_ONE) == (mode == ONE_BY_ONE):
                 made[name] = executor
                 stack.callback(executor.close)
             else:

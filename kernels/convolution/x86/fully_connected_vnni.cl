@@ -29,9 +29,7 @@ KERNEL(fully_connected_vnni_hybrid)
 #endif
 
 #if USES_FULLY_CONNECTED_BLOCKS_VNNI_HYBRID
-#define PARTS INTS
 #define ADD_BYTES(parts, bytes, input) ((INTS)__builtin_ia32_vpdpbusd512(parts, bytes, input))
-#define SUM_OF_PARTS(parts) (parts)
 #include "scales_x86.clh"
 #include "fully_connected_blocks.clh"
 

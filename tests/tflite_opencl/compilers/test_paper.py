@@ -18,7 +18,10 @@ LAUNCH = ExpectedLaunch(items=1000, products=20_000, size_bytes=500)
 def test_times_of_units_add_up_for_single_issue() -> None:
     # fast: 1000 x (10 + 5 x 8) / 10 clocks; slow: 1000 x 2 / 2; a clock is 1 ns; 500 bytes 500 ns.
     result = estimate(CHIP, [(LAUNCH, LISTING), (LAUNCH, LISTING)])
-    assert result == Estimate(total=0.012, units=0.012, memory=0.001, launches=2, without=0)
+    times = {"total": 0.012, "units": 0.012, "memory": 0.001}
+    assert result == Estimate(**times, launches=2, without=0, calls=1)
+    apart = estimate(CHIP, [(LAUNCH, LISTING), (replace(LAUNCH, call=1), LISTING)])
+    assert apart == replace(result, calls=2)
 
 
 def test_busiest_unit_counts_otherwise() -> None:
@@ -29,7 +32,7 @@ def test_busiest_unit_counts_otherwise() -> None:
 
 def test_memory_bound() -> None:
     large = replace(LAUNCH, size_bytes=1_000_000)
-    assert estimate(CHIP, [(large, LISTING)]) == Estimate(1.0, 0.006, 1.0, 1, 0)
+    assert estimate(CHIP, [(large, LISTING)]) == Estimate(1.0, 0.006, 1.0, 1, 0, 1)
 
 
 def test_loop_runs_at_least_once() -> None:
@@ -42,7 +45,8 @@ def test_unknown_kernels_are_left_out_with_note() -> None:
     result = estimate(CHIP, [(LAUNCH, LISTING), (LAUNCH, None)])
     assert (result.launches, result.without, result.total) == (2, 1, 0.006)
     text = paper_text(CHIP, {"a model": result})
-    assert "a model: 0.01 ms a run of 2 launches (units 0.01, memory 0.00); 1 launches left" in text
+    assert "a model: 0.01 ms a run of 2 launches in 1 calls (units 0.01, memory" in text
+    assert "0.00); 1 launches left out" in text
     assert "a board at 1000 MHz with 1 GB/s, where a clock does 10 fast, 2 slow:" in text
     assert NOT_SEEN in text
 

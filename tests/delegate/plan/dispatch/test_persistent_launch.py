@@ -23,7 +23,7 @@ from delegate.plan.dispatch.persistent_launch import persistent_kernel
 from delegate.plan.dispatch.planned import planned_executor
 from delegate.plan.layout import layout_of, phases_of
 from delegate.plan.per_group_copies import no_group_copies
-from delegate.plan.record import ONE_BY_ONE, PERSISTENT
+from delegate.plan.record import FUSED, ONE_BY_ONE, PERSISTENT
 from delegate.run.device import Device
 from tests.support.cases import LANES_4, LANES_16, SIMT, Strategy, require_isa
 from tests.support.compare import inputs_for, interpreter, invoke, oracle
@@ -166,16 +166,19 @@ def test_larger_groups_have_scratch_for_each_item(
     assert scratch == [("softmax", needed), (launch.file, None), ("runtime_persistent", needed)]
 
 
-def test_unproven_device_uses_separate_launches(device: DeviceInfo) -> None:
+@pytest.mark.parametrize(("batch", "calls", "mode"), [(1, 1, FUSED), (2, 3, ONE_BY_ONE)])
+def test_unproven_device_uses_other_modes(
+    device: DeviceInfo, batch: int, calls: int, mode: str
+) -> None:
     opened = Device(device)
     executor = planned_executor(
-        opened, Kernels(opened), schedule_of(CHAIN, SIMT), dispatch_mode=PERSISTENT
+        opened, Kernels(opened), schedule_of(CHAIN, SIMT), batch, dispatch_mode=PERSISTENT
     )
-    assert executor.dispatch_mode == ONE_BY_ONE
-    assert len(executor.copy_strategy.kernels) == 3
+    assert executor.dispatch_mode == mode
+    assert len(executor.copy_strategy.kernels) == calls
 
 
-def test_build_error_falls_back_to_separate_launches(
+def test_build_error_falls_back_to_fused_launches(
     device: DeviceInfo, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     opened = ordered(device)
@@ -183,7 +186,7 @@ def test_build_error_falls_back_to_separate_launches(
     executor = planned_executor(
         opened, Kernels(opened), schedule_of(CHAIN, SIMT), dispatch_mode=PERSISTENT
     )
-    assert executor.dispatch_mode == ONE_BY_ONE
+    assert executor.dispatch_mode == FUSED
 
 
 @slow
