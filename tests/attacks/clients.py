@@ -3,12 +3,9 @@
 
     python -m tests.attacks.clients               10,000 bad requests in an hour
     python -m tests.attacks.clients --minutes 5   in five minutes
-    python -m tests.attacks.clients --minutes 1440 --kill 60   a day, whose driver dies each minute
 
 The service is the real command in its own process. Correct clients must get every answer, and it
 must be right. The service's memory, handles and threads are counted in the middle and at the end.
-With --kill the process that holds the driver is killed this often: each death may fail one request.
-The third death within a minute would end the device's use, so --kill is more than 30.
 Exit code: 0 if no answer was lost and nothing grew, 1 otherwise.
 """
 
@@ -17,8 +14,6 @@ from __future__ import annotations
 import argparse
 import http.client
 import json
-import math
-import os
 import random
 import signal
 import socket
@@ -31,6 +26,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +35,6 @@ import numpy as np
 from delegate.format.reader import read_model
 from delegate.inspect import write_model
 from tests.support.compare import inputs_for, interpreter, invoke
-from tests.support.isolated import children
 from tests.support.process import ROOT
 from tflite_opencl.conformance.cases.chains import chain_graph
 
@@ -50,6 +45,7 @@ _SLACK_BYTES = 16 << 20  # for queues, socket caches and arenas of threads
 _SLACK_HANDLES = 8  # for connections that are being closed
 MODEL = write_model(chain_graph("conv_relu_pool", "int8", (1, 9, 8, 3)))
 INFER = "/v2/models/model/infer"
+_START = ("-m", "tflite_opencl")
 
 
 class Clients:
@@ -162,45 +158,64 @@ class Clients:
         return f"POST {INFER} HTTP/1.1\r\nHost: x\r\nContent-Length: {length}\r\n\r\n".encode()
 
 
-def attack(seconds: float, bad: int, seed: int, device: str, kill: float = math.inf) -> str:
-    """Return a summary, after about `bad` bad requests. `kill`: seconds between two deaths.
+@dataclass(slots=True)
+class Service:
+    """A service in its own process; `out`, `err`: what it said, once it has ended."""
+
+    process: subprocess.Popen[str]
+    address: tuple[str, int]
+    out: str = ""
+    err: str = ""
+
+
+@contextmanager
+def serving(folder: Path, device: str, start: Sequence[str] = _START) -> Iterator[Service]:
+    """Serve MODEL until the end of the block. `start`: Python's arguments before the command's."""
+    model, log = folder / "model.tflite", folder / "log"
+    model.write_bytes(MODEL)
+    command = [sys.executable, *start, "serve", str(model), "--device", device]
+    command += ["--listen", "127.0.0.1:0", "--timeout", "2"]
+    # A pipe that nobody reads would fill, and hold the service.
+    with (
+        log.open("w") as stderr,
+        subprocess.Popen(
+            command, cwd=ROOT, stderr=stderr, stdout=subprocess.PIPE, text=True
+        ) as process,
+    ):
+        service = Service(process, ("", 0))
+        try:
+            service.address = _address(process, log)
+            yield service
+        finally:
+            process.send_signal(signal.SIGTERM)
+            service.out = process.communicate(timeout=60)[0]
+            service.err = log.read_text()
+
+
+def attack(seconds: float, bad: int, seed: int, device: str) -> str:
+    """Return a summary, after about `bad` bad requests.
 
     Raises: AssertionError: an answer was lost, or something grew.
     """
-    with tempfile.TemporaryDirectory() as folder:
-        model = Path(folder) / "model.tflite"
-        model.write_bytes(MODEL)
-        command = [sys.executable, "-m", "tflite_opencl", "serve", str(model), "--device", device]
-        command += ["--listen", "127.0.0.1:0", "--timeout", "2"]
-        with subprocess.Popen(
-            command, cwd=ROOT, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        ) as process:
-            try:
-                clients = Clients(*_address(process), may_fail=kill < math.inf)
-                pause = WRONG * seconds / bad
-                # The first part is a warm-up: caches fill once.
-                parts = (WARM_UP * seconds, seconds / 2, seconds / 2)
-                seen = []
-                with _killing(process.pid, kill) as deaths:
-                    for number, part in enumerate(parts):
-                        _run_for(clients, part, pause, seed + number)
-                        seen.append(_resources_of(process.pid))
-            finally:
-                process.send_signal(signal.SIGTERM)
-                out, err = process.communicate(timeout=60)
+    with tempfile.TemporaryDirectory() as folder, serving(Path(folder), device) as service:
+        clients = Clients(*service.address)
+        pause = WRONG * seconds / bad
+        # The first part is a warm-up: caches fill once.
+        seen = []
+        for number, part in enumerate((WARM_UP * seconds, seconds / 2, seconds / 2)):
+            run_for(clients, part, pause, seed + number)
+            seen.append(resources_of(service.process.pid))
     _, middle, end = seen
     answers = "; ".join(f"{what} {count}" for what, count in sorted(clients.answers.items()))
     grown = [after - before for before, after in zip(middle, end, strict=True)]
     text = (
-        f"{answers}\n{out.strip()}\n{len(deaths)} deaths of the driver's process\n"
+        f"{answers}\n{service.out.strip()}\n"
         f"{end[0] >> 20} MiB ({grown[0] >> 10:+} KiB in the second half), "
         f"{end[1]} handles ({grown[1]:+}), {end[2]} threads ({grown[2]:+})"
     )
-    lost, failed = clients.lost, clients.answers["right: 500"]
+    lost, err = clients.lost, service.err
     assert not lost, f"{len(lost)} are lost, as {lost[0]}\n{text}\n{err}"
-    assert failed <= len(deaths), f"{failed} failed: {text}\n{err}"
-    assert math.isinf(kill) or (deaths and not clients.answers["right: 503"]), f"{text}\n{err}"
-    assert process.returncode == 0, err
+    assert service.process.returncode == 0, err
     assert "Traceback" not in err, err
     assert grown[0] <= _SLACK_BYTES, f"memory grows: {text}"
     assert grown[1] <= _SLACK_HANDLES, f"file handles grow: {text}"
@@ -208,39 +223,15 @@ def attack(seconds: float, bad: int, seed: int, device: str, kill: float = math.
     return text
 
 
-@contextmanager
-def _killing(service: int, pause: float) -> Iterator[list[int]]:
-    """Kill the process of the service's driver after each pause in seconds; yield the killed."""
-    ends, killed = threading.Event(), list[int]()
-
-    def work() -> None:
-        while not ends.wait(min(pause, threading.TIMEOUT_MAX)):
-            for child in children(service):
-                os.kill(child, signal.SIGKILL)
-                killed.append(child)
-
-    thread = threading.Thread(target=work)
-    thread.start()
-    try:
-        yield killed
-    finally:
-        ends.set()
-        thread.join()
+def _address(process: subprocess.Popen[str], log: Path) -> tuple[str, int]:
+    while "INFO: ready" not in (text := log.read_text()):
+        assert process.poll() is None, text
+        time.sleep(0.05)
+    host, _, port = text.partition("INFO: listening: http://")[2].split()[0].rpartition(":")
+    return host, int(port)
 
 
-def _address(process: subprocess.Popen[str]) -> tuple[str, int]:
-    assert process.stderr is not None
-    address = ("", 0)
-    for line in process.stderr:
-        if line.startswith("INFO: listening: "):
-            host, _, port = line.strip().rpartition("//")[2].rpartition(":")
-            address = host, int(port)
-        if line.startswith("INFO: ready"):
-            return address
-    raise AssertionError(process.communicate())
-
-
-def _run_for(clients: Clients, seconds: float, wrong_pause: float, seed: int) -> None:
+def run_for(clients: Clients, seconds: float, wrong_pause: float, seed: int) -> None:
     """Run all clients for some seconds; `wrong_pause`: seconds between requests of a faulty one."""
     end = time.monotonic() + seconds
     rounds: list[tuple[Callable[[random.Random], None], float]] = [
@@ -267,7 +258,7 @@ def _run_for(clients: Clients, seconds: float, wrong_pause: float, seed: int) ->
         raise errors[0]
 
 
-def _resources_of(pid: int) -> tuple[int, int, int]:
+def resources_of(pid: int) -> tuple[int, int, int]:
     """Return a process's bytes of memory, file handles and threads, without clients."""
     time.sleep(3)
     pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
@@ -286,10 +277,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--bad", type=int, default=10_000, metavar="N", help="requests, about")
     parser.add_argument("--seed", type=int, default=7)
     parser.add_argument("--device", default="pocl", metavar="WORD", help="of its name")
-    parser.add_argument("--kill", type=float, default=math.inf, metavar="SECONDS")
     given = parser.parse_args(arguments)
     try:
-        print(attack(60 * given.minutes, given.bad, given.seed, given.device, given.kill))
+        print(attack(60 * given.minutes, given.bad, given.seed, given.device))
     except AssertionError as error:
         print(error)
         return 1

@@ -26,12 +26,6 @@ def test_no_answer_is_lost_and_nothing_leaks(device: DeviceInfo) -> None:
         assert word in seen
 
 
-@slow
-def test_death_of_the_driver_loses_no_answer(device: DeviceInfo) -> None:
-    seen = attack(8.0, 50, 7, str(device.index), kill=7.0)
-    assert "2 deaths of the driver's process" in seen
-
-
 @pytest.mark.parametrize("fault", ["another answer", "no answer"])
 def test_lost_answer_is_detected(fault: str) -> None:
     signature = signature_of("model", read_model(MODEL))

@@ -31,6 +31,7 @@ from delegate.guard.cache.folder import (
 
 _Found = TypeVar("_Found")
 _DIGEST_BYTES = 32
+_STALE_TRIES = 3  # of a file whose handle is stale
 _USED_SECONDS = 3600  # granularity of the time of last use, to limit writes
 
 
@@ -100,17 +101,23 @@ def load(name: str, is_use: bool = True) -> bytes | None:
 
 
 def read(name: str, use: Callable[[FileIO, int], _Found], is_use: bool = True) -> _Found | None:
-    """Return `use(file, size)` for a file of the cache; None: missing or not owned by this user."""
-    try:
-        path = check_folders(name)
-        with opened(name, is_use) as (file, status):
-            check_owner(path, status)
-            return use(file, status.st_size)
-    except OSError:
-        return None
-    except CacheError as error:
-        warn_once(error)
-        return None
+    """Return `use(file, size)` for a file of the cache; None: missing or not owned by this user.
+
+    `use` is called again where another NFS client replaced the file meanwhile.
+    """
+    for _ in range(_STALE_TRIES):
+        try:
+            path = check_folders(name)
+            with opened(name, is_use) as (file, status):
+                check_owner(path, status)
+                return use(file, status.st_size)
+        except OSError as error:
+            if error.errno != errno.ESTALE:
+                break
+        except CacheError as error:
+            warn_once(error)
+            break
+    return None
 
 
 @contextlib.contextmanager

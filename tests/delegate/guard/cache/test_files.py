@@ -9,6 +9,7 @@ import logging
 import os
 import shutil
 from collections.abc import Callable
+from io import FileIO
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from delegate.guard import cache
+from delegate.guard.cache.files import read
 from delegate.inspect import CacheError
 from tests.support.cache_files import written_files
 
@@ -55,6 +57,32 @@ def test_stored_content_is_loaded(folder: Path) -> None:
     assert cache.store("empty", b"")
     assert cache.load("empty") == b""
     assert written_files(folder) == ["a/b.bin", "empty"]
+
+
+@pytest.mark.parametrize(("failures", "found"), [(1, b"content"), (9, None)])
+def test_stale_handle_is_opened_again(folder: Path, failures: int, found: bytes | None) -> None:
+    """As on NFS, where another client has replaced the file."""
+    assert cache.store("a", b"content")
+    left = [OSError(errno.ESTALE, os.strerror(errno.ESTALE))] * failures
+
+    def use(file: FileIO, size: int) -> bytes:
+        if left:
+            raise left.pop()
+        return file.read()[32:]
+
+    assert read("a", use) == found
+
+
+def test_other_failures_to_read_are_not_repeated(folder: Path) -> None:
+    assert cache.store("a", b"content")
+    calls = []
+
+    def use(file: FileIO, size: int) -> bytes:
+        calls.append(size)
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    assert read("a", use) is None
+    assert len(calls) == 1
 
 
 @given(place=st.integers(0, 35 * 8 - 1))
