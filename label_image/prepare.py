@@ -22,8 +22,9 @@ from label_image.flag_table import ALL, DEFAULT_LABELS, DEFAULT_MODEL
 from label_image.heads.view import batch_of, view_of
 from label_image.settings import Settings
 from tflite_opencl.cli.flag_values import OutputPath, precision_of
-from tflite_opencl.cli.flags import device_asked, keep_inputs
+from tflite_opencl.cli.flags import device_asked
 from tflite_opencl.cli.messages import known_ops
+from tflite_opencl.cli.outputs import keep_inputs
 from tflite_opencl.console import bars
 from tflite_opencl.console.errors import RunError, UsageError
 from tflite_opencl.harness.feeds import Feeds, feeds_of, why_not_fed

@@ -20,7 +20,8 @@ from delegate.inspect import (
     known_devices,
     prune_cache,
 )
-from tflite_opencl.cli.flags import add_flag, as_json, shown
+from tflite_opencl.cli.flags import add_flag
+from tflite_opencl.cli.outputs import as_json, shown
 from tflite_opencl.console.errors import CommandError
 from tflite_opencl.console.tables import NONE, columns, render, terminal_width
 

@@ -10,8 +10,9 @@ from typing import Any
 
 from delegate import DelegateError
 from tflite_opencl.cli.command_line import Parser
-from tflite_opencl.cli.flags import add_flag, keep_inputs, prepare_environment, require_outputs
+from tflite_opencl.cli.flags import add_flag, prepare_environment
 from tflite_opencl.cli.messages import printable, version_lines
+from tflite_opencl.cli.outputs import keep_inputs, require_outputs
 from tflite_opencl.console import bars
 from tflite_opencl.console.errors import OneLineError, code_of, one_line
 from tflite_opencl.console.exit_codes import (

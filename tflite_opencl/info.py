@@ -26,8 +26,9 @@ from tflite_opencl.boards.drivers import LoadedIcd, SurveyedDevice, meant
 from tflite_opencl.boards.facts import Info, facts_here, sections
 from tflite_opencl.boards.steps import one_command
 from tflite_opencl.cli.flag_values import OutputPath
-from tflite_opencl.cli.flags import add_flag, as_json, shown
+from tflite_opencl.cli.flags import add_flag
 from tflite_opencl.cli.messages import printable
+from tflite_opencl.cli.outputs import as_json, shown
 from tflite_opencl.console.errors import CommandError, write
 from tflite_opencl.console.exit_codes import USAGE
 from tflite_opencl.console.tables import columns, pairs, render, terminal_width

@@ -10,7 +10,8 @@ from dataclasses import asdict
 from tflite_opencl.boards import drivers
 from tflite_opencl.boards.advice import FAMILIES, Situation, devices_of, family
 from tflite_opencl.boards.board import read_board
-from tflite_opencl.cli.flags import add_flag, as_json, shown
+from tflite_opencl.cli.flags import add_flag
+from tflite_opencl.cli.outputs import as_json, shown
 from tflite_opencl.console import bars
 from tflite_opencl.console.errors import CommandError
 from tflite_opencl.console.exit_codes import NOT_SO

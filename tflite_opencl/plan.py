@@ -12,14 +12,8 @@ from typing import Any
 
 from delegate import OpenCLDelegate
 from delegate.inspect import PartitionPlan
-from tflite_opencl.cli.flags import (
-    PLACED_THREADS,
-    add_device_arguments,
-    add_flag,
-    as_json,
-    options_of,
-    shown,
-)
+from tflite_opencl.cli.flags import PLACED_THREADS, add_device_arguments, add_flag, options_of
+from tflite_opencl.cli.outputs import as_json, shown
 from tflite_opencl.console.errors import CommandError
 from tflite_opencl.console.exit_codes import NOT_SO
 from tflite_opencl.console.tables import columns, render, terminal_width

@@ -16,11 +16,10 @@ from tflite_opencl.cli.flags import (
     add_device_arguments,
     add_flag,
     add_models,
-    as_json,
     models_of,
     options_of,
-    shown,
 )
+from tflite_opencl.cli.outputs import as_json, shown
 from tflite_opencl.console import bars
 from tflite_opencl.console.errors import CommandError, UsageError
 from tflite_opencl.console.exit_codes import NOT_SO

@@ -17,7 +17,7 @@ from tests.support.command import FILES
 from tests.support.tiers import slow
 from tflite_opencl import command as tflite_opencl
 from tflite_opencl.cli.flag_values import OutputFolder, OutputPath, output_folder, output_path
-from tflite_opencl.cli.flags import keep_inputs
+from tflite_opencl.cli.outputs import keep_inputs
 from tflite_opencl.conformance import command as conformance
 from tflite_opencl.console import start
 from tflite_opencl.console.files import keep

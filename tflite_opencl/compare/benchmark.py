@@ -19,7 +19,8 @@ from typing import Any
 from delegate import Options
 from delegate.inspect import usable_processors
 from tflite_opencl.cli.flag_values import OutputPath, positive, seconds
-from tflite_opencl.cli.flags import add_flag, add_flags, add_models, as_json, models_of, shown
+from tflite_opencl.cli.flags import add_flag, add_flags, add_models, models_of
+from tflite_opencl.cli.outputs import as_json, shown
 from tflite_opencl.compare.records import (
     EXTERNAL,
     OPENCL,

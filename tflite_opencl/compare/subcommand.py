@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from dataclasses import asdict
 
 from delegate import Options
-from tflite_opencl.cli.flags import add_flag, add_flags, add_models, as_json, models_of, shown
+from tflite_opencl.cli.flags import add_flag, add_flags, add_models, models_of
+from tflite_opencl.cli.outputs import as_json, shown
 from tflite_opencl.cli.scheduler import require_distributed
 from tflite_opencl.compare import fleet_text
 from tflite_opencl.compare.records import load, paths_of

@@ -19,15 +19,8 @@ from delegate.inspect import KernelUse, kernel_uses
 from tflite_opencl.boards import drivers
 from tflite_opencl.boards.drivers import SurveyedDevice
 from tflite_opencl.cli.flag_values import OutputFolder
-from tflite_opencl.cli.flags import (
-    add_flag,
-    add_flags,
-    add_models,
-    as_json,
-    device_asked,
-    models_of,
-    shown,
-)
+from tflite_opencl.cli.flags import add_flag, add_flags, add_models, device_asked, models_of
+from tflite_opencl.cli.outputs import as_json, shown
 from tflite_opencl.compilers.builds import Built, build_all
 from tflite_opencl.compilers.paper import CHIPS, Estimate, estimate, paper_text
 from tflite_opencl.compilers.rows import (

@@ -14,8 +14,9 @@ from typing import Any
 
 from delegate import ProfileError
 from delegate.inspect import write_model
-from tflite_opencl.cli.flags import keep_inputs, prepare_environment
+from tflite_opencl.cli.flags import prepare_environment
 from tflite_opencl.cli.messages import printable, version_lines
+from tflite_opencl.cli.outputs import keep_inputs
 from tflite_opencl.cli.scheduler import require_distributed
 from tflite_opencl.conformance import (
     corpus,

@@ -14,16 +14,9 @@ from delegate import Options
 from delegate.inspect import usable_processors
 from tflite_opencl.cli.flag_values import not_negative, one_of, real, within
 from tflite_opencl.cli.flag_values import path as path_of
-from tflite_opencl.cli.flags import (
-    add_device_arguments,
-    add_flag,
-    add_models,
-    as_json,
-    model_of,
-    options_of,
-    shown,
-)
+from tflite_opencl.cli.flags import add_device_arguments, add_flag, add_models, model_of, options_of
 from tflite_opencl.cli.messages import printable
+from tflite_opencl.cli.outputs import as_json, shown
 from tflite_opencl.console import bars, interrupts
 from tflite_opencl.console.errors import CommandError
 from tflite_opencl.console.exit_codes import USAGE

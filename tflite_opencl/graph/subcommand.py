@@ -7,7 +7,8 @@ import argparse
 from pathlib import Path
 
 from delegate.inspect import graph_table
-from tflite_opencl.cli.flags import add_device_arguments, add_flag, add_models, model_of, shown
+from tflite_opencl.cli.flags import add_device_arguments, add_flag, add_models, model_of
+from tflite_opencl.cli.outputs import shown
 from tflite_opencl.graph.page import GraphFacts, graph_facts, html, require_jinja
 from tflite_opencl.interpreters.interpreter import read_graph
 

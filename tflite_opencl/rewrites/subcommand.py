@@ -10,8 +10,9 @@ from collections.abc import Iterator
 from delegate import ModelError
 from delegate.inspect import Graph
 from tflite_opencl.cli.flag_values import OutputPath, positive
-from tflite_opencl.cli.flags import add_flag, as_json, keep_inputs, require_outputs, shown
+from tflite_opencl.cli.flags import add_flag
 from tflite_opencl.cli.messages import did_you_mean
+from tflite_opencl.cli.outputs import as_json, keep_inputs, require_outputs, shown
 from tflite_opencl.console.bars import steps
 from tflite_opencl.console.errors import CommandError, cannot_read, write
 from tflite_opencl.console.exit_codes import NOT_SO, USAGE

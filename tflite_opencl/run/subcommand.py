@@ -14,15 +14,8 @@ from numpy.typing import NDArray
 
 from delegate.inspect import Graph
 from tflite_opencl.cli.flag_values import named_file, output_folder
-from tflite_opencl.cli.flags import (
-    add_device_arguments,
-    add_flag,
-    add_models,
-    as_json,
-    model_of,
-    options_of,
-    shown,
-)
+from tflite_opencl.cli.flags import add_device_arguments, add_flag, add_models, model_of, options_of
+from tflite_opencl.cli.outputs import as_json, shown
 from tflite_opencl.console.errors import CommandError, require_writable
 from tflite_opencl.console.exit_codes import NOT_SO, USAGE
 from tflite_opencl.console.files import replaced_file

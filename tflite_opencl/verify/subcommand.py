@@ -17,11 +17,10 @@ from tflite_opencl.cli.flags import (
     add_flag,
     add_flags,
     add_models,
-    as_json,
     model_of,
     options_of,
-    shown,
 )
+from tflite_opencl.cli.outputs import as_json, shown
 from tflite_opencl.console.errors import CommandError, write
 from tflite_opencl.console.exit_codes import NOT_SO
 from tflite_opencl.console.tables import terminal_width

@@ -13,16 +13,8 @@ import pytest
 from benchmarks.command import parser as benchmarks_parser
 from tflite_opencl.cli.command_line import subparsers
 from tflite_opencl.cli.flag_values import precision_of
-from tflite_opencl.cli.flags import (
-    DOCUMENTS,
-    SHARED,
-    add_flag,
-    add_models,
-    model_of,
-    models_of,
-    require_outputs,
-    shown,
-)
+from tflite_opencl.cli.flags import SHARED, add_flag, add_models, model_of, models_of
+from tflite_opencl.cli.outputs import DOCUMENTS, require_outputs, shown
 from tflite_opencl.command import main
 from tflite_opencl.console.errors import CommandError, UsageError
 from tflite_opencl.shell.parsers import COMMANDS, all_parsers, parser_of

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tflite_opencl.cli.flags import as_json
+from tflite_opencl.cli.outputs import as_json
 from tflite_opencl.compare.records import (
     ModelResult,
     PathResult,
