@@ -9,6 +9,8 @@ from collections.abc import Callable, Sequence
 MARGIN = 0.05  # relative; smaller differences do not count
 _UNCLEAR = 0.5  # the same, if the timings of the current choice disagree
 _ALIKE = 3  # timings that agree within the margin: then their minimum is no accident
+# Of a candidate that is given up. Above the inverse of 1 - _UNCLEAR, it could not be chosen.
+_BEHIND = 2.5
 
 
 def fastest(
@@ -18,15 +20,20 @@ def fastest(
 
     The one expected to be fastest comes first. It is chosen unless another one is faster by more
     than the margin in several rounds. Timings under other load disagree: then there are more
-    rounds than the `least`, up to the `most`, within a time limit.
+    rounds than the `least`, up to the `most`, within a time limit. Candidates that are far slower
+    than another one take part in the first rounds only.
     """
     series: list[list[float]] = [[] for _ in runs]
+    running = [*range(len(runs))]
     end = time.perf_counter() + seconds
     for done in range(most):
-        if done >= least and (all(map(_agree, series)) or time.perf_counter() > end):
+        if done >= _ALIKE:
+            running = [place for place in running if not _is_far_behind(series, place)]
+        agree = all(_agree(series[place]) for place in running)
+        if done >= least and (agree or time.perf_counter() > end):
             break
-        for times, run in zip(series, runs, strict=True):
-            times.append(run())
+        for place in running:
+            series[place].append(runs[place]())
     return _first(series), [min(times) for times in series]
 
 
@@ -38,6 +45,11 @@ def _first(series: Sequence[Sequence[float]]) -> int:
         if _several(times) < min(series[best]) * (1 - margin):
             best = place
     return best
+
+
+def _is_far_behind(series: Sequence[Sequence[float]], place: int) -> bool:
+    """Whether its best time is far above what another one stays within."""
+    return min(series[place]) > _BEHIND * min(map(_several, series))
 
 
 def _agree(times: Sequence[float]) -> bool:

@@ -53,6 +53,18 @@ def test_idle_machine_needs_few_rounds() -> None:
     assert counts == [3, 3]
 
 
+def test_candidate_that_is_far_behind_is_timed_three_times() -> None:
+    counts = [0, 0, 0]
+
+    def run(place: int, seconds: float) -> float:
+        counts[place] += 1
+        return seconds * (1 + 0.001 * counts[place])
+
+    runs = [lambda: run(0, 3.0), lambda: run(1, 1.0), lambda: run(2, 2.0)]
+    assert interleaved_timing.fastest(runs, 12, 120, 60)[0] == 1
+    assert counts == [3, 12, 12]
+
+
 def test_noisy_times_end_and_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     draw = np.random.default_rng(1)
     now = iter(range(1000))
