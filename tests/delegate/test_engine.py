@@ -213,7 +213,7 @@ def test_wrong_dispatch_mode_is_not_used(
 ) -> None:
     engine = Engine(Options(device.index, tune="full"))
 
-    def only_the_first(found: list[object], expected: object) -> list[bool]:
+    def only_the_first(found: list[object], expected: object, *more: object) -> list[bool]:
         return [
             number == len(found) - 1 for number in range(len(found))
         ]  # tried from last to first
