@@ -100,7 +100,7 @@ def _time_facts(results: PathResults, kernels: str) -> Facts:
             texts.append(f"{name} {result.per_second:.1f} pictures/s ({_at_once(result)})")
     text = ", ".join(texts)
     if (ratio := results.speedup) is not None:
-        text += f": {ratio:.2f} times as fast" + " (medians)" * results.job.is_timed
+        text += f"; {ratio:.2f} times as fast" + " by medians" * results.job.is_timed
     elif results.have_run:
         text += ": too few runs to compare"
     return [("average" if results.job.is_timed else "model alone", text)]

@@ -169,7 +169,7 @@ def test_the_summary_without_the_table_is_a_few_lines() -> None:
     tuned = replace(ALL, tuning_left=3)
     assert short_text(judgement_of(gpu(tuned), EQUAL)) == [
         "",
-        "average OpenCL 20.500 ms, CPU (XNNPACK) 41.000 ms: 2.00 times as fast (medians)",
+        "average OpenCL 20.500 ms, CPU (XNNPACK) 41.000 ms; 2.00 times as fast by medians",
         "device Vivante GC7000 (rusticl)",
         "nodes 2 of 2 on OpenCL, in 1 partition",
         "outputs equal to TFLite's reference kernels: 0 quanta",
@@ -505,7 +505,7 @@ def test_many_pictures_have_their_speeds_in_a_line(judgement: Judgement) -> None
         "pictures 30 classified, 2 not readable, 15.0/s by the clock",
         "decoding 31.25 ms a picture, in 4 processes: 128.0/s, at the same time",
         "model alone OpenCL 240.0 pictures/s (8 at once), CPU (XNNPACK) 120.0 pictures/s "
-        "(one by one): 2.00 times as fast",
+        "(one by one); 2.00 times as fast",
     ]
 
 
