@@ -74,7 +74,8 @@ def _in_halves(found: list[NDArray[Any]] | None, node: Node) -> list[NDArray[Any
 class NodeOnTFLite:
     """A node of a partition that runs on TFLite's kernel.
 
-    That is the reference kernel, or the built-in one if that is missing or wrong.
+    That is the reference kernel, or the built-in one if that is missing or wrong. A node on float16
+    tensors is run in float32, and the results are rounded to fp16.
     """
 
     def __init__(self, wanted: Rules, node: Node) -> None:
@@ -85,7 +86,7 @@ class NodeOnTFLite:
         """
         where = f"node {node.index} ({node.op})"
         package = next((n for n, title in PACKAGES.items() if title == wanted.runtime), "")
-        self._made = _opened(where, package, node)
+        self._made = _opened(where, package, widened(node) or node)
         self._inputs = [*dict.fromkeys(t for t in node.inputs if t is not None and t.data is None)]
         self._outputs = node.outputs
         details = self._made.get_output_details()
@@ -99,12 +100,14 @@ class NodeOnTFLite:
         made = self._made
         for tensor, detail in zip(self._inputs, made.get_input_details(), strict=True):
             if not is_empty(tensor):
-                given = values[tensor].view(detail["dtype"]).reshape(tensor.shape)
-                made.set_tensor(detail["index"], given)
+                given = values[tensor].view(element_type(tensor.dtype)).reshape(tensor.shape)
+                made.set_tensor(detail["index"], given.astype(detail["dtype"], copy=False))
         made.invoke()
         for tensor, detail in zip(self._outputs, made.get_output_details(), strict=True):
             if not is_empty(tensor) and tensor in values:
                 result = np.ascontiguousarray(made.get_tensor(detail["index"]))
+                with np.errstate(over="ignore"):
+                    result = result.astype(element_type(tensor.dtype), copy=False)
                 np.copyto(values[tensor], result.reshape(-1).view(np.uint8))
 
 

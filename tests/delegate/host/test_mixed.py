@@ -21,6 +21,7 @@ from tests.support.model import const, graph_of, op, t
 from tests.support.nets import assert_equal_outputs, delegate_for
 from tflite_opencl.conformance.cases.loops import loop
 from tflite_opencl.models.build import numbers
+from tflite_opencl.oracle.in_builtins import model_in_builtins
 
 EMPTY = "on TFLite's kernel at these shapes: shape 0x6: it is empty"
 
@@ -133,6 +134,29 @@ def test_tensor_that_is_empty_in_file(device: DeviceInfo) -> None:
     assert refusals(delegate) == {}
     ours.invoke()
     assert tuple(ours.get_output_details()[0]["shape"]) == (0, 6)
+
+
+def test_halves_without_rows(device: DeviceInfo) -> None:
+    """TFLite has no MEAN of float16, so its kernel runs on float32."""
+    sizes = (2, 6), (2, 6), (6,), (6,)
+    source, first, mean, last = (t(each, "float16") for each in sizes)
+    ones = const(np.ones(6, np.float16))
+    graph = graph_of(
+        [
+            op("ADD", [source, ones], [first]),
+            op("MEAN", [first, numbers([0])], [mean], {"keep_dims": False}),
+            op("ADD", [mean, ones], [last]),
+        ]
+    )
+    model = write_model(graph)
+    delegate = delegate_for(model, device)
+    ours, reference = interpreter(model, delegate), interpreter(model_in_builtins(graph, model))
+    for rows in (0, 2, 0):
+        for interp in (ours, reference):
+            resized(interp, rows, 6)
+        given = [np.arange(rows * 6, dtype=np.float16).reshape(rows, 6)]
+        assert_equal_outputs(invoke(ours, given), invoke(reference, given), f"{rows} rows")
+        assert refusals(delegate) == ({} if rows else {1: EMPTY})
 
 
 def chain(count: int) -> Graph:
