@@ -158,4 +158,4 @@ def _summary(answers: dict[int, int]) -> str:
     good = sum(count for status, count in answers.items() if status < 400)
     busy = sum(count for status, count in answers.items() if status >= 500)
     wrong = sum(answers.values()) - good - busy
-    return f"ended: {good} requests answered, {wrong} were wrong, {busy} could not be served"
+    return f"ended: {good} requests answered, {wrong} refused as wrong, {busy} could not be served"

@@ -118,7 +118,7 @@ def test_serves_until_sigterm(device: DeviceInfo, model: str, isolate: str) -> N
         process.send_signal(signal.SIGTERM)
         out, err = process.communicate(timeout=60)
     assert process.returncode == 0, err
-    assert out.startswith("ended: 5 requests answered, 1 were wrong, 0 could not be served")
+    assert out.startswith("ended: 5 requests answered, 1 refused as wrong, 0 could not be served")
 
 
 @pytest.mark.parametrize(("size", "sides"), [((5, 6), [5, 6]), (None, [224, 224])])
