@@ -157,9 +157,26 @@ def _on_tflite(
     """
     result = _sized(job, known, count, overwrites(job.graph))
     expected = [_invoked(result, inputs) for inputs in sets]
+    if _has_growing_loop(job, result):
+        raise ValueError("a WHILE changes the shape of its state")
     if not any(0 in each["shape"] for each in result.get_tensor_details()):
         return expected, set()
     return expected, _undefined(job.graph, partial(_sized, job, known, count, True), sets[0])
+
+
+def _has_growing_loop(job: CaseJob, ran: Any) -> bool:
+    """Whether a WHILE of an interpreter that ran ended with other shapes than it began with.
+
+    NOTE: TFLite's own WHILE then reads memory that it has freed: in the second run on, its results
+    are right, or anything.
+    """
+    shapes = {each["index"]: tuple(each["shape"]) for each in ran.get_tensor_details()}
+    return any(
+        before is not None and shapes.get(before.index) != shapes.get(after.index)
+        for node in read_model(model_in_builtins(job.graph, job.model)).nodes
+        if node.op == "WHILE"
+        for before, after in zip(node.inputs, node.outputs, strict=True)
+    )
 
 
 def _sized(job: CaseJob, known: Oracle, count: int, keeps_all: bool) -> Any:
