@@ -266,6 +266,8 @@ def _between_floats(
     outputs = tuple(own.get(tensor, tensor) for tensor in node.outputs)
     last = lower(replace(full, inputs=inputs, outputs=outputs), target)[-1]
     read = dict.fromkeys(t for t in node.inputs if t in own)
+    halves = {known: tensor for tensor, known in own.items()}
+    needs = (replace(r, tensor=halves.get(r.tensor, r.tensor)) for r in last.requirements)
     return Alternative(
         "floats",
         (
@@ -273,4 +275,5 @@ def _between_floats(
             *last.launches,
             *(each for t in node.outputs if t in own for each in launches(ops[1], own[t], t)),
         ),
+        requirements=tuple(needs),
     )
