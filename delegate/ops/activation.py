@@ -26,12 +26,7 @@ from delegate.ops._launches.lookup import (
     rounded_floats,
     rounded_sigmoid,
 )
-from delegate.ops._launches.tiles import (
-    LEAST_ELEMENTS,
-    LEAST_FUNCTIONS,
-    by_elements,
-    launch_over,
-)
+from delegate.ops._launches.tiles import LEAST_ELEMENTS, LEAST_FUNCTIONS, over_elements
 from delegate.ops._numbers import bits, fixed_point
 from delegate.ops._numbers.float_functions import elu, gelu
 from delegate.ops._registry import lowers
@@ -47,11 +42,13 @@ def _floats(
 ) -> tuple[Alternative, ...]:
     """Return the launch for floats; `function` is its name in activation.cl."""
     elements = elements_of(source)
-    fields: Params = {"input": source, "output": result, **(params or {}), "elements": elements}
+    fields: Params = {"input": source, "output": result, **(params or {})}
     defines: dict[str, int | str] = {f"IS_{function.upper()}": 1}
     is_long = function in ("elu", "gelu", "gelu_tanh", "logistic", "tanh")
-    tiling = by_elements(elements, target, LEAST_FUNCTIONS if is_long else LEAST_ELEMENTS)
-    launch = launch_over("activation", "activation_float", tiling, fields, defines)
+    least = LEAST_FUNCTIONS if is_long else LEAST_ELEMENTS
+    launch = over_elements(
+        "activation", "activation_float", elements, target, fields, defines, least
+    )
     return (Alternative("plain", (launch,)),)
 
 

@@ -6,12 +6,12 @@ So the device need not run anything, as with Mesa's drm-shims.
 
 from __future__ import annotations
 
-from delegate import DelegateError, list_devices
+from delegate import DelegateError
 from delegate.inspect import KernelBuilder, KernelUse, device_limits, kernel_uses
 from tflite_opencl.conformance.checks.job import CaseJob
 from tflite_opencl.conformance.results import FAIL, NOT_DELEGATED, PASS, CaseResult
 from tflite_opencl.conformance.subject import Subject
-from tflite_opencl.console.errors import OneLineError, one_line
+from tflite_opencl.console.errors import one_line
 
 
 class CaseCompiler:
@@ -22,10 +22,7 @@ class CaseCompiler:
     """
 
     def __init__(self, subject: Subject) -> None:
-        wanted = subject.device
-        found = (info for info in list_devices() if wanted is None or info.matches(wanted))
-        if (info := next(found, None)) is None:
-            raise OneLineError(f"no OpenCL device matches '{wanted}'")
+        info = subject.device_info()
         self._builder = KernelBuilder(info)
         # The builder holds the context, which this shares.
         self._info, self._limits = info, device_limits(info)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from delegate import DelegateError, OpenCLDelegate, Options, Verdict, list_devices
+from delegate import DelegateError, DeviceInfo, OpenCLDelegate, Options, Verdict, list_devices
 from delegate.inspect import Graph, NodeAlternatives, write_model
 from tflite_opencl.console.errors import OneLineError, UsageError, one_line
 from tflite_opencl.interpreters.compiled_model import CompiledInterpreter
@@ -123,10 +123,8 @@ class Subject:
         if self.spec == XNNPACK:
             return f"XNNPACK of {self.runtime.text}"
         if self.spec == OPENCL:
-            for info in list_devices():  # raises NoDeviceError, which the worker reports
-                if self.device is None or info.matches(self.device):
-                    return f"{info.name} ({info.platform}, {info.driver})"
-            raise OneLineError(f"no OpenCL device matches '{self.device}'")
+            info = self.device_info()
+            return f"{info.name} ({info.platform}, {info.driver})"
         if self.spec == COMPILED_MODEL:
             return f"the CPU alone, by a CompiledModel of {self.runtime.text}"
         if self.folder:
@@ -139,6 +137,13 @@ class Subject:
         except (OSError, ValueError, AttributeError, RuntimeError, ImportError) as error:
             raise LibraryError(f"cannot load {self.spec}: {one_line(error)}") from None
         return self.spec if self.spec.startswith(PYTHON) else str(Path(self.spec).resolve())
+
+    def device_info(self) -> DeviceInfo:
+        """Return the OpenCL device that is tested. Raises: OneLineError: none matches."""
+        for info in list_devices():  # raises NoDeviceError, which the worker reports
+            if self.device is None or info.matches(self.device):
+                return info
+        raise OneLineError(f"no OpenCL device matches '{self.device}'")
 
     def opencl_options(self) -> dict[str, Any]:
         """Return the options of our own delegate."""

@@ -64,11 +64,13 @@ def _wide(values: NDArray[Any]) -> NDArray[Any]:
 def _in_halves(found: list[NDArray[Any]] | None, node: Node) -> list[NDArray[Any]] | None:
     if found is None:
         return None
+    return [_of_type(values, t) for values, t in zip(found, node.outputs, strict=True)]
+
+
+def _of_type(values: NDArray[Any], tensor: Tensor) -> NDArray[Any]:
+    """Return a tensor's values in its type: those that were computed in float32 are rounded."""
     with np.errstate(over="ignore"):
-        return [
-            values.astype(np.float16) if tensor.dtype == "float16" else values
-            for values, tensor in zip(found, node.outputs, strict=True)
-        ]
+        return values.astype(element_type(tensor.dtype), copy=False)
 
 
 class NodeOnTFLite:
@@ -105,9 +107,7 @@ class NodeOnTFLite:
         made.invoke()
         for tensor, detail in zip(self._outputs, made.get_output_details(), strict=True):
             if not is_empty(tensor) and tensor in values:
-                result = np.ascontiguousarray(made.get_tensor(detail["index"]))
-                with np.errstate(over="ignore"):
-                    result = result.astype(element_type(tensor.dtype), copy=False)
+                result = np.ascontiguousarray(_of_type(made.get_tensor(detail["index"]), tensor))
                 np.copyto(values[tensor], result.reshape(-1).view(np.uint8))
 
 

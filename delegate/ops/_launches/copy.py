@@ -17,7 +17,7 @@ from delegate.errors import Unsupported
 from delegate.graph.ir import Tensor
 from delegate.launch import Alternative, Constant, Defines, Launch, Params, temporary
 from delegate.ops._checks import quantized
-from delegate.ops._launches.tiles import LEAST_ELEMENTS, by_elements, launch_of, launch_over
+from delegate.ops._launches.tiles import LEAST_ELEMENTS, by_elements, launch_of, over_elements
 from delegate.ops._launches.types import WIDEST_BYTES, copy_type, type_of_bytes
 from delegate.ops._numbers import ceil_div
 from delegate.target import Target
@@ -219,13 +219,12 @@ def _columns(move: Move, target: Target) -> Launch | None:
         "in_start": box.in_start,
         "out_start": box.out_start,
         "in_0": plane,
-        "elements": rows,
     }
     copy_type(move.result)
     width = np.dtype(move.result.dtype).itemsize
-    tiling = by_elements(rows, target, LEAST_ELEMENTS // columns)
     defines: Defines = {"ELEM": type_of_bytes(width), "COLUMNS": columns}
-    return launch_over("copy", "copy_columns", tiling, params, defines)
+    least = LEAST_ELEMENTS // columns
+    return over_elements("copy", "copy_columns", rows, target, params, defines, least)
 
 
 def _launch(move: Move, target: Target, is_row: bool) -> Launch:

@@ -136,10 +136,14 @@ def over_elements(
     target: Target,
     params: Params,
     defines: Mapping[str, int | str] | None = None,
+    least: int = LEAST_ELEMENTS,
 ) -> Launch:
-    """Return the launch of a kernel with little work per element; adds the field "elements"."""
+    """Return the launch of a kernel with little work per element; adds the field "elements".
+
+    `least`: as of `by_elements`.
+    """
     fields = params | {"elements": elements}
-    return launch_over(file, kernel, by_elements(elements, target), fields, defines)
+    return launch_over(file, kernel, by_elements(elements, target, least), fields, defines)
 
 
 def over_vectors(
