@@ -85,7 +85,7 @@ def _make(texts: Mapping[str, str]) -> OpenCLDelegate:
     own = dict(texts) if compiled_model is None else _pairs(compiled_model)
     kind = _Delegate if compiled_model is None else _Accelerator
     model = own.pop(_MODEL, None)
-    if _parsed(_VERBOSE, own.pop(_VERBOSE, "0"), _truth):
+    if _parse(_VERBOSE, own.pop(_VERBOSE, "0"), _truth):
         _show(_log, logging.DEBUG)
     _show(_nodes, logging.INFO)
     return kind(model, options=options_of(own))
@@ -114,11 +114,11 @@ def options_of(texts: Mapping[str, str]) -> Options:
         if name not in kinds:
             known = ", ".join(sorted((*kinds, _MODEL, _VERBOSE)))
             raise ValueError(f"there is no option {name}; there are {known}")
-        values[name] = _parsed(name, text, _READERS[kinds[name]])
+        values[name] = _parse(name, text, _READERS[kinds[name]])
     return Options(**values)
 
 
-def _parsed(name: str, text: str, reader: Callable[[str], Any]) -> Any:
+def _parse(name: str, text: str, reader: Callable[[str], Any]) -> Any:
     try:
         return reader(text)
     except ValueError as error:

@@ -83,7 +83,7 @@ def call_groups(schedule: Schedule) -> list[CallGroup]:
     found: list[CallGroup] = []
     for launch in schedule.launches:
         last = found[-1] if found else CallGroup(())
-        joint = _joined(last, launch, root) if last.launches else None
+        joint = _extend(last, launch, root) if last.launches else None
         if joint is not None:
             found[-1] = joint
         else:
@@ -101,7 +101,7 @@ def call_numbers(groups: Sequence[CallGroup]) -> list[int]:
     return [number for number, group in enumerate(groups) for _ in group.launches]
 
 
-def _joined(group: CallGroup, launch: Launch, root: Mapping[Tensor, Tensor]) -> CallGroup | None:
+def _extend(group: CallGroup, launch: Launch, root: Mapping[Tensor, Tensor]) -> CallGroup | None:
     """Return the group with the launch that follows it; None: it needs a call of its own."""
     if len(group.launches) == _MOST_LAUNCHES:
         return None

@@ -104,15 +104,15 @@ def in_order(
     found = tuple(
         _with_defines(each, defines)
         for each in alternatives
-        if not (_unordered(each) or _rounds_otherwise(each))
+        if not (_kernels_without_order(each) or _rounds_otherwise(each))
     )
     if not found:
-        unordered = _unordered(alternatives[-1])
+        unordered = _kernels_without_order(alternatives[-1])
         raise Unsupported(f'precision "ieee": {", ".join(unordered)} has no fixed order of sums')
     return found
 
 
-def _unordered(alternative: Alternative) -> list[str]:
+def _kernels_without_order(alternative: Alternative) -> list[str]:
     kernels = dict.fromkeys(launch.kernel for launch in alternative.launches)
     ordered = KERNELS | EXACT
     return [each for each in kernels if each not in ordered and not each.endswith("_hybrid")]

@@ -231,7 +231,7 @@ def _atomics() -> list[LadderStep]:
     ]  # fmt: skip
 
 
-def _avoided() -> list[LadderStep]:
+def _unused_features() -> list[LadderStep]:
     rounds = np.arange(70000, dtype=np.int64)
     sums = np.array([(int(v) ^ rounds).sum() for v in INTS]).astype(np.int32)
     swap = (
@@ -266,4 +266,4 @@ def _avoided() -> list[LadderStep]:
 def ladder() -> list[LadderStep]:
     """Return all steps, the simplest first; those that our kernels avoid are the last."""
     sure = [*_first(), *_integers(), *_control(), *_vectors(), *_floats(), *_atomics()]
-    return [*sure, *_avoided()]
+    return [*sure, *_unused_features()]

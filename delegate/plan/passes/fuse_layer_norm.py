@@ -34,7 +34,7 @@ def found_at(links: DefUse, node: Node) -> Match | None:
     if node.op != "ADD" or not is_plain(node):
         return None
     for scaled, shifted in _orders(node):
-        times, moved = links.producer(scaled, "MUL"), _maker(links, shifted, "SUB")
+        times, moved = links.producer(scaled, "MUL"), _producer(links, shifted, "SUB")
         if times is None or moved is None or len(moved.inputs) != 2:
             continue
         rows = _rows(links, times, moved) if shifted.shape in _shapes(scaled) else None
@@ -47,15 +47,18 @@ def found_at(links: DefUse, node: Node) -> Match | None:
 def _rows(links: DefUse, times: Node, moved: Node) -> _Rows | None:
     """Return what (x, s) -MUL-> and (offset, (m, s) -MUL->) -SUB-> read, if it is the same s."""
     product = moved.inputs[1]
-    by_mean = _maker(links, product, "MUL")
+    by_mean = _producer(links, product, "MUL")
     if by_mean is None:
         return None
     for source, factor in _orders(times):
         for average, other in _orders(by_mean):
-            mean = _maker(links, average, "MEAN")
+            mean = _producer(links, average, "MEAN")
             shapes = {*_shapes(source)}
             are_aligned = average.shape == other.shape or {average.shape, other.shape} <= shapes
-            is_same = _behind(links, factor) is _behind(links, other) and factor.shape in shapes
+            is_same = (
+                _before_reshapes(links, factor) is _before_reshapes(links, other)
+                and factor.shape in shapes
+            )
             if mean is not None and mean.inputs[0] is source and is_same and are_aligned:
                 return _Rows(source, mean, factor)
     return None
@@ -64,15 +67,15 @@ def _rows(links: DefUse, times: Node, moved: Node) -> _Rows | None:
 def _norm(links: DefUse, node: Node, ends: tuple[Node, Node], rows: _Rows) -> Match | None:
     """Return the match that ends with `node` and these two, if nothing else reads its inside."""
     times, moved = ends
-    by_mean = _maker(links, moved.inputs[1], "MUL")
-    scaling = links.producer(_behind(links, rows.factor), "MUL")
+    by_mean = _producer(links, moved.inputs[1], "MUL")
+    scaling = links.producer(_before_reshapes(links, rows.factor), "MUL")
     root, scale = (rows.factor, None) if scaling is None else _scaled_root(links, scaling)
-    rsqrt = _maker(links, root, "RSQRT")
-    raised = None if rsqrt is None else _maker(links, rsqrt.inputs[0], "ADD")
+    rsqrt = _producer(links, root, "RSQRT")
+    raised = None if rsqrt is None else _producer(links, rsqrt.inputs[0], "ADD")
     epsilon = None if raised is None else number_of(raised)
     if rsqrt is None or raised is None or epsilon is None or by_mean is None:
         return None
-    variance = next((m for t in raised.inputs if (m := _maker(links, t, "MEAN"))), None)
+    variance = next((m for t in raised.inputs if (m := _producer(links, t, "MEAN"))), None)
     square = None if variance is None else links.producer(variance.inputs[0], "SQUARED_DIFFERENCE")
     if variance is None or square is None or not _is_of_source(links, square, rows):
         return None
@@ -113,22 +116,22 @@ def _shapes(source: Tensor) -> tuple[tuple[int, ...], tuple[int, ...]]:
     return source.shape, (*source.shape[:-1], 1)
 
 
-def _behind(links: DefUse, tensor: Tensor | None) -> Tensor | None:
+def _before_reshapes(links: DefUse, tensor: Tensor | None) -> Tensor | None:
     """Return the tensor that RESHAPEs made this one of."""
     while (reshape := links.producer(tensor, "RESHAPE")) is not None:
         tensor = reshape.inputs[0]
     return tensor
 
 
-def _maker(links: DefUse, tensor: Tensor | None, op: str) -> Node | None:
-    return links.producer(_behind(links, tensor), op)
+def _producer(links: DefUse, tensor: Tensor | None, op: str) -> Node | None:
+    return links.producer(_before_reshapes(links, tensor), op)
 
 
 def _scaled_root(links: DefUse, scaling: Node) -> tuple[Tensor | None, Tensor | None]:
     """Return the inputs of the MUL by a scale: what RSQRT computes for each row, and the scale."""
     for root, scale in _orders(scaling):
         is_column = root.shape == (*scaling.outputs[0].shape[:-1], 1)
-        if _maker(links, root, "RSQRT") is not None and is_column:
+        if _producer(links, root, "RSQRT") is not None and is_column:
             return root, scale
     return None, None
 
@@ -137,7 +140,7 @@ def _is_of_source(links: DefUse, square: Node, rows: _Rows) -> bool:
     """Whether a SQUARED_DIFFERENCE is of the rows and their mean."""
     return any(
         source is rows.source
-        and _maker(links, average, "MEAN") is rows.mean
+        and _producer(links, average, "MEAN") is rows.mean
         and average.shape in _shapes(source)
         for source, average in _orders(square)
     )

@@ -109,7 +109,7 @@ def kernel_uses(
             first_call += len(groups)
             for group in groups:
                 if len(group.launches) > 1:
-                    use = _joined(group)
+                    use = _use_of_group(group)
                     use = fused_uses.setdefault(use.source, use)
                     fused_uses[use.source] = replace(use, launches=use.launches + 1)
             if fused is not partition and not allows_fp16:
@@ -209,7 +209,7 @@ def _uses(
     return found.values()
 
 
-def _joined(group: CallGroup) -> KernelUse:
+def _use_of_group(group: CallGroup) -> KernelUse:
     """Return the record of a fused kernel, given its launches."""
     parts, source = [f"{each.kernel}={each.tiles}" for each in group.launches], fused_source(group)
     return KernelUse(FILE, ("fused",), (*parts,), FILE, source.text, source.group_items, 0, ())
